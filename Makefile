@@ -18,7 +18,7 @@ export PYTHONPATH := $(CURDIR)/plugins:$(CURDIR)
 # Hundreds of processes are started, and each would compile again what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup lock lint format test test-long conformance kill-test upgrade airflow-check races crash-matrix translate-check chaos chaos-cut mutation bench-mirror bench-latency bench-switch bench-scale bench-validate alerts-check demo demo-secure demo-installed demo-full up down brokers brokers-down clean
+.PHONY: help setup lock lint format test test-long conformance kill-test upgrade airflow-check races crash-matrix translate-check chaos chaos-cut mutation bench-mirror bench-latency bench-switch bench-scale bench-validate bench-access bench-board alerts-check demo demo-secure demo-installed demo-full up down brokers brokers-down clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -109,6 +109,12 @@ bench-scale: setup ## 1,000 topics, 5,000 partitions, 2,000 groups; an offset ma
 
 bench-validate: setup ## Both levels of validation, against the mirror's rate and what the brokers give
 	$(BIN)/python -m bench.validate $(ARGS)
+
+bench-access: setup ## 10,000 ACLs and their users' quotas: planned, made on the target, read back, removed
+	$(BIN)/python -m bench.access $(ARGS)
+
+bench-board: setup ## The board of 300 plans, and the page of one with 10,000 partitions: p95 of 50 loads
+	$(BIN)/python -m bench.board $(ARGS)
 
 bench-switch: setup ## How long producers are kept out while they are switched over, in ten cuts
 	$(BIN)/python -m tests.soak.switch $(ARGS)

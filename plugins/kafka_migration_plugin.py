@@ -11,7 +11,7 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
-from kafka_migration.airflow.links import PREFIX, DocsLink, ReportLink
+from kafka_migration.airflow.links import PREFIX, DocsLink, MigrationLink, ReportLink
 
 
 class _Lazily:
@@ -43,7 +43,7 @@ class KafkaMigrationPlugin(AirflowPlugin):
 
     name = "kafka_migration"
     fastapi_apps = [{"name": "kafka migration", "url_prefix": PREFIX, "app": _Lazily(_application)}]  # noqa: RUF012
-    operator_extra_links = [ReportLink(), DocsLink()]  # noqa: RUF012
+    operator_extra_links = [MigrationLink(), ReportLink(), DocsLink()]  # noqa: RUF012
     external_views = [  # noqa: RUF012
         {
             "name": "Migration",
@@ -53,9 +53,9 @@ class KafkaMigrationPlugin(AirflowPlugin):
         },
         {
             "name": "Kafka migrations",
+            # Not in a frame, from which Airflow lets no link lead to its own pages.
             "href": f"{PREFIX}/",
             "destination": "nav",
             "category": "browse",
-            "url_route": "kafka-migrations",
         },
     ]

@@ -31,7 +31,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "fence": frozenset({"domain", "plans", "kafka", "state", "migration", "topics", "link"}),
     "groups": frozenset({"domain", "plans", "kafka", "state", "migration", "topics", "link", "access"}),
     "mirrormaker": frozenset({"domain", "plans", "kafka"}),
-    "access": frozenset({"domain", "plans", "kafka", "migration", "fence"}),
+    "access": frozenset({"domain", "plans", "kafka", "state", "migration", "fence"}),
     "positions": frozenset({"domain", "kafka", "migration", "link"}),
     "validation": frozenset({"domain", "kafka", "migration", "topics", "link", "groups", "copy", "compare"}),
     "waves": frozenset({"domain", "plans", "kafka", "migration", "topics", "link"}),
@@ -42,7 +42,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     ),
     "steps": frozenset(
         {"domain", "plans", "state", "migration", "topics", "link", "groups", "validation", "approvals"}
-        | {"copy", "compare", "kafka", "inventory", "waves", "fence"}
+        | {"copy", "compare", "kafka", "inventory", "waves", "fence", "access"}
     ),
     "metrics": frozenset({"domain", "plans", "migration", "steps"}),
     # Faces of the steps.

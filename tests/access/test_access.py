@@ -13,6 +13,7 @@ from kafka_migration.access.carried import Copying, Names
 from kafka_migration.domain.errors import BadInput, Refused
 from kafka_migration.fence import record
 from kafka_migration.fence.bans import EARLY_WRITES, GROUP_READS, WRITES, Ban
+from kafka_migration.kafka import acl_commands
 from kafka_migration.kafka.types import Acl
 from kafka_migration.migration.context import Context
 from kafka_migration.plans.access import Access
@@ -128,9 +129,10 @@ def test_what_writers_need_besides_is_carried_and_what_is_of_the_cluster_is_name
     ids = [prefixed(user, "WRITE", "app-", "TRANSACTIONAL_ID") for user in ("User:w", "User:r", "User:x")]
     every = rule("User:w", "WRITE", "*", "TRANSACTIONAL_ID")
     short = prefixed("User:w", "WRITE", "kafka", "TRANSACTIONAL_ID")
+    links = rule("User:w", "WRITE", "kafka-migration.shop", "TRANSACTIONAL_ID")
     idempotent = rule("User:w", "IDEMPOTENT_WRITE", "kafka-cluster", "CLUSTER")
     alter, new = rule("User:w", "ALTER", "kafka-cluster", "CLUSTER"), rule("User:w", "15", "app", "TRANSACTIONAL_ID")
-    found = become(write, read, *ids, every, short, idempotent, alter, new)
+    found = become(write, read, *ids, every, short, links, idempotent, alter, new)
     assert found[ids[0]] == {ids[0]}
     assert found[idempotent] == {idempotent}
     assert "writes to none" in str(found[ids[1]])
@@ -138,6 +140,7 @@ def test_what_writers_need_besides_is_carried_and_what_is_of_the_cluster_is_name
     assert "by hand" in str(found[alter])
     assert "own id" in str(found[every])
     assert "own id" in str(found[short])
+    assert "own id" in str(found[links]), "whoever has it could fence the mirror"
     assert "not known" in str(found[new])
     open_topic = rule("User:*", "WRITE", "shop.orders")
     assert become(open_topic, ids[2])[ids[2]] == {ids[2]}, "everybody writes there"
@@ -254,7 +257,7 @@ def test_names_that_no_acl_has_and_clusters_that_are_open_are_noted(shop):
 
 def test_commands_are_those_of_kafkas_tool_and_quote_what_a_shell_would_read():
     name = "it's $HOME"
-    lines = difference.commands(
+    lines = acl_commands.adding(
         [
             denied(rule("User:b", "READ", "t", host="10.0.0.1")),
             *(rule("User:CN=a,O=x y", operation, topic) for topic in ("t", name) for operation in ("READ", "DESCRIBE")),

@@ -54,6 +54,32 @@ def connection(conn_id: str) -> ClusterConnection:
     )
 
 
+@pytest.fixture(autouse=True)
+def reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where tasks write: nothing of a test lies in the checkout."""
+    folder = tmp_path / "reports"
+    monkeypatch.setenv("KAFKA_MIGRATION_REPORTS_DIR", str(folder))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def board(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Whose page was written by tasks, in order; and the triggers that keep one up to date, while they do."""
+    from kafka_migration.steps import published
+
+    found: list[str] = []
+
+    @contextmanager
+    def publishing(plan: Plan, *_: Any) -> Iterator[None]:
+        found.append(f"{plan.name} from now on")
+        yield
+        found.append(f"{plan.name} until now")
+
+    monkeypatch.setattr(published, "publish", lambda plan, *_: found.append(plan.name))
+    monkeypatch.setattr(published, "publishing", publishing)
+    return found
+
+
 @pytest.fixture
 def make_plan() -> Callable[..., Plan]:
     """A plan with the given sections."""

@@ -168,21 +168,25 @@ def test_answer_of_a_stranger_whom_airflow_lets_answer_is_refused_and_asked_abou
     assert recorded["approver"] == "ann"
 
 
-def test_approval_is_recorded_with_digest_and_name_and_lets_the_gate_pass(plan_file, opened, seen, asked, task_context):
+def test_approval_is_recorded_with_digest_and_name_and_lets_the_gate_pass(
+    plan_file, opened, seen, asked, task_context, board
+):
     waiting = ask(operator(plan_file), task_context)
     found = operator(plan_file).execute_complete(task_context, answer("Approve"), **waiting.kwargs)
     assert found == {"gate": "plan", "digest": seen.evidence.digest, "approver": "Ann"}
     recorded = opened.journal.read("approval", "plan/1-approved")
     assert (recorded["answer"], recorded["approver"], recorded["digest"]) == ("approved", "Ann", seen.evidence.digest)
     assert opened.made_state == [False, True], "the answer is the first thing that may be written"
+    assert board == ["played"]
 
 
-def test_rejection_fails_the_task_for_good_and_makes_nothing(plan_file, opened, seen, asked, task_context):
+def test_rejection_fails_the_task_for_good_and_makes_nothing(plan_file, opened, seen, asked, task_context, board):
     waiting = ask(operator(plan_file), task_context)
     with pytest.raises(AirflowFailException, match="Ann rejected the plan gate"):
         operator(plan_file).execute_complete(task_context, answer("Reject"), **waiting.kwargs)
     assert opened.made_state == [False, False]
     assert opened.journal.read("approval", "plan/1-rejected")["answer"] == "rejected"
+    assert board == ["played"]
 
 
 def test_rejection_at_the_cutover_stops_the_mirror(plan_file, opened, seen, asked, task_context):

@@ -57,7 +57,7 @@ def ended(monkeypatch):
     return calls
 
 
-def test_mirror_is_held_and_goes_on_in_the_name_of_who_triggered_the_run(asks, opened):
+def test_mirror_is_held_and_goes_on_in_the_name_of_who_triggered_the_run(asks, opened, board):
     assert asks("pause", reason="night")["pause"]["by"] == "ada"
     assert "night" in opened.link.controls().describe()
     asks("resume", user=None)
@@ -66,6 +66,8 @@ def test_mirror_is_held_and_goes_on_in_the_name_of_who_triggered_the_run(asks, o
     assert opened.link.controls().throttle.bytes_per_second == 1_000_000
     asks("throttle", rate="off")
     assert not opened.link.controls().describe()
+    assert len(board) >= 2
+    assert set(board) == {"played"}
 
 
 def test_reverse_mirror_is_held_where_the_form_says_so(asks, opened, monkeypatch):

@@ -67,6 +67,7 @@ def test_trigger_waits_while_records_are_to_be_copied_and_fires_once_they_are(
     with open_context(plan) as ctx:
         noted = ctx.journal.read("phase", "watch_lag")
     assert noted is not None
+    assert noted["evidence"]["history"][-1][1] == 0
     assert noted["outcome"] == "done"
     assert noted["seconds"] > 0
 

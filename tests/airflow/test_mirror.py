@@ -284,7 +284,7 @@ def test_mirror_that_would_be_refused_is_not_submitted_and_not_tried_again(plan_
 
 
 def test_mirror_that_ended_as_it_should_is_a_success_and_one_that_needs_a_person_a_failure(
-    plan_file, spark, task_context
+    plan_file, spark, task_context, board
 ):
     waiting = deferred(mirror(plan_file).execute, task_context)
     watched = waiting.kwargs["watched"]
@@ -292,6 +292,7 @@ def test_mirror_that_ended_as_it_should_is_a_success_and_one_that_needs_a_person
     assert mirror(plan_file).ended(task_context, done, watched) is None
     with pytest.raises(AirflowFailException, match="halted"):
         mirror(plan_file).ended(task_context, {"exit_code": 1, "message": "halted", "facts": {}}, watched)
+    assert board == ["played", "played"]
 
 
 def test_mirror_that_died_is_started_again_by_the_same_try_after_a_pause_that_grows(
@@ -394,7 +395,7 @@ def test_trigger_survives_being_stored_and_holds_its_runs_plan(opened, plan_file
     assert MirrorTrigger(**stored).snapshot().load() == opened.plan
 
 
-def test_trigger_watches_the_mirrors_end_or_the_pause(plan_file, opened, spark):
+def test_trigger_watches_the_mirrors_end_or_the_pause(plan_file, opened, spark, board):
     def event(gives_up_at: float | None = None) -> list[Any]:
         async def first() -> list[Any]:
             return [found.payload async for found in trigger(opened, plan_file, gives_up_at).run()]
@@ -404,6 +405,7 @@ def test_trigger_watches_the_mirrors_end_or_the_pause(plan_file, opened, spark):
     assert event(gives_up_at=1.0) == [PAUSED]
     opened.link.record_run({"state": "ended", "reason": "failed", "at": "2020-01-01T00:00:01+00:00"})
     assert event() == [{**DIED, "message": "the mirror failed"}]
+    assert board == ["played from now on", "played until now"] * 2
 
 
 @pytest.mark.parametrize(

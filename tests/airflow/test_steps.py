@@ -13,11 +13,11 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
 from airflow.sdk.execution_time.timeout import TimeoutPosix
 
+from kafka_migration.airflow.base import reports_directory
 from kafka_migration.airflow.steps import (
     CutOverOperator,
     ListBatchesOperator,
     StepOperator,
-    reports_directory,
 )
 from kafka_migration.approvals import approvals, passing
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
@@ -43,11 +43,12 @@ def played_preflight(monkeypatch, verdict):
     monkeypatch.setattr(preflight, "check", lambda ctx: found)
 
 
-def test_preflight_that_passes_hands_on_the_inventorys_digest(plan_file, opened, monkeypatch, task_context):
+def test_preflight_that_passes_hands_on_the_inventorys_digest(plan_file, opened, monkeypatch, task_context, board):
     played_preflight(monkeypatch, Verdict.PASS)
     found = StepOperator(task_id="t", step="inventory_and_preflight", plan_file=plan_file).execute(task_context)
     assert found == {"inventory": "sha256:1", "checks": 1}
     assert opened.made_state == [False], "reading leaves nothing on the target"
+    assert board == ["played"]
 
 
 def test_preflight_that_says_no_fails_at_once_with_evidence_and_remedy(plan_file, opened, monkeypatch, task_context):
@@ -66,7 +67,9 @@ def test_check_that_could_not_run_is_tried_again(plan_file, opened, monkeypatch,
 @pytest.mark.parametrize(
     ("error", "final"), [(Refused("no", remedy="yes"), True), (ClusterUnreachable("source", "h:1", "gone"), False)]
 )
-def test_error_of_a_phase_fails_the_task_or_is_tried_again(plan_file, opened, monkeypatch, task_context, error, final):
+def test_error_of_a_phase_fails_the_task_or_is_tried_again(
+    plan_file, opened, monkeypatch, task_context, board, error, final
+):
     def fails(ctx):
         raise error
 
@@ -74,6 +77,14 @@ def test_error_of_a_phase_fails_the_task_or_is_tried_again(plan_file, opened, mo
     with pytest.raises(AirflowException, match=re.escape(error.message)) as raised:
         StepOperator(task_id="t", step="inventory_and_preflight", plan_file=plan_file).execute(task_context)
     assert isinstance(raised.value, AirflowFailException) is final
+    assert board == ["played"]
+
+
+def test_run_whose_snapshot_is_none_fails_of_that_and_not_of_the_board(plan_file, opened, task_context, board):
+    task_context["ti"].handed_on = None
+    with pytest.raises(AirflowFailException, match="take_snapshot"):
+        StepOperator(task_id="t", step="inventory_and_preflight", plan_file=plan_file).execute(task_context)
+    assert board == []
 
 
 def test_fence_that_could_not_be_lifted_is_lifted_by_another_try(plan_file, opened, monkeypatch, task_context):
@@ -102,13 +113,14 @@ def played_cutover(monkeypatch, *outcomes):
     monkeypatch.setattr(cutover, "apply", lambda ctx, groups: CutoverResult(groups=outcomes))
 
 
-def test_cutover_counts_outcomes(plan_file, opened, monkeypatch, task_context):
+def test_cutover_counts_outcomes(plan_file, opened, monkeypatch, task_context, board):
     groups = (GroupOutcome(group="a", outcome=Fate.MOVED), GroupOutcome(group="b", outcome=Fate.ALREADY_MOVED))
     played_cutover(monkeypatch, *groups)
     task_context["ti"].map_index = 3
     operator = CutOverOperator(task_id="t", step="cut_over", plan_file=plan_file, groups=["a", "b"])
     assert operator.execute(task_context) == {"moved": 1, "already_moved": 1}
     assert list(opened.journal.all("phase")) == ["cut_over[3]"], "batches side by side share no record"
+    assert board == [], "batches are many"
 
 
 def test_group_that_was_refused_fails_the_batch_with_its_reason_and_remedy(

@@ -43,7 +43,9 @@ def verdict(exit_code):
 
 @pytest.mark.parametrize("step", ["watch_lag", "stop_mirror"])
 @pytest.mark.parametrize(("exit_code", "final"), [(1, True), (2, True), (3, False)])
-def test_verdict_that_is_no_pass_fails_the_task_or_is_tried_again(step, exit_code, final, plan_file, task_context):
+def test_verdict_that_is_no_pass_fails_the_task_or_is_tried_again(
+    step, exit_code, final, plan_file, task_context, board
+):
     operator = WaitOperator(task_id="t", step=step, plan_file=plan_file)
     if step == "stop_mirror" and not final:
         waits_again(operator, task_context, verdict(exit_code))
@@ -51,6 +53,7 @@ def test_verdict_that_is_no_pass_fails_the_task_or_is_tried_again(step, exit_cod
     with pytest.raises(AirflowException, match="because") as raised:
         operator.resume(task_context, verdict(exit_code))
     assert isinstance(raised.value, AirflowFailException) is final
+    assert board == ["played"]
 
 
 def waits_again(operator, task_context, event):

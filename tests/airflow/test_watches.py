@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from types import SimpleNamespace
 
 import pytest
@@ -100,6 +101,26 @@ def test_lag_passes_after_enough_samples_in_a_row_and_one_above_begins_anew(ctx,
     *waiting, last = verdicts(watch, measured, 6)
     assert waiting == [None] * 5
     assert (last.exit_code, last.facts) == (0, {"lag": 10})
+
+
+def test_lag_over_time_is_kept_for_the_report_and_not_handed_on(ctx, measured):
+    measured.samples += [(t, behind, 100) for t, behind in enumerate([50, 20, 0, 0, 0])]
+    *_, last = verdicts(LagWatch(ctx), measured, 5)
+    assert last.kept == {"history": [[0, 50], [1, 20], [2, 0], [3, 0], [4, 0]]}
+    assert "history" not in last.facts
+    assert last.evidence == {**last.facts, **last.kept}
+
+
+def test_lag_of_a_long_wait_is_kept_ever_more_sparsely_and_to_its_end(ctx, measured):
+    looks = 1000
+    measured.samples += [(t, 2000 - t, 5000) for t in range(looks)]
+    watch = LagWatch(ctx)
+    assert verdicts(watch, measured, looks) == [None] * looks
+    kept = watch.too_late("gave up").kept["history"]
+    assert 60 <= len(kept) <= 122
+    assert kept[0] == [0, 2000]
+    assert kept[-1] == [looks - 1, 2000 - looks + 1]
+    assert all(1 <= after[0] - before[0] <= 17 for before, after in itertools.pairwise(kept))
 
 
 def test_streak_does_not_survive_the_watch(ctx, measured):

@@ -184,6 +184,7 @@ class Player:
             )
             if not found.is_exact:
                 outcome.problems.append(f"{place}: {found}")
+                scene.write_headers(place)
             outcome.found.add(found)
 
 

@@ -14,6 +14,7 @@ import confluent_kafka
 import yaml
 from confluent_kafka.admin import OffsetSpec
 
+from kafka_migration.copy.driver import headers
 from kafka_migration.domain import ledger
 from kafka_migration.domain.types import Desired, TopicPartition
 from kafka_migration.kafka.lookup import variable_of
@@ -151,6 +152,15 @@ class Scene:
             )
         finally:
             link.close()
+
+    def write_headers(self, place: Place) -> None:
+        """Who wrote each batch of the target's log, and where, into a file of the folder."""
+        tp, properties = TopicPartition(*place), {"bootstrap_servers": self.stage.target.direct}
+        start, end = bounds(self.stage.target.direct, [place])[place]
+        found = headers.read(properties, "target", {tp: start}, {tp: end})[tp]
+        names = ("base_offset", "records", "producer_id", "producer_epoch", "base_sequence", "max_timestamp")
+        lines = (" ".join(str(getattr(header, name)) for name in (*names, "is_control")) for header in found)
+        (self.folder / f"{tp}.batches").write_text("\n".join([" ".join(names), *lines]) + "\n", encoding="utf-8")
 
     def held_by_all(self) -> dict[Place, frozenset[int]]:
         """The offsets that every replica of the source holds, of what is compacted; nothing where replicas are one."""

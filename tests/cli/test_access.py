@@ -65,3 +65,30 @@ def test_cluster_without_an_authorizer_is_an_error_that_names_it(terminal: Termi
     found = terminal.run("access")
     assert found.exit_code == 3
     assert "authorizer" in found.output
+
+
+def test_missing_acls_are_made_and_removed_and_a_person_is_asked(locked: Terminal) -> None:
+    locked.write_plan(approvals={"plan": False})
+    refused = locked.run("access", "--apply")
+    assert (refused.exit_code, locked.shop.target.acls()) == (1, ())
+    assert "nobody can be asked here: Make 1 ACLs on the target?" in " ".join(refused.output.split())
+    shown = locked.run("access", "--apply", "--dry-run")
+    assert (shown.exit_code, locked.shop.target.acls()) == (0, ())
+    assert "1 ACLs would be made" in shown.stdout
+    made = locked.json("access", "--apply", "--yes")
+    assert ([one["principal"] for one in made["acls"]], made["quotas"], made["dry_run"]) == (["User:app"], [], False)
+    assert locked.shop.target.acls() == (READ,)
+    assert locked.run("access").exit_code == 0
+    asked = locked.run("access", "--undo")
+    assert "Remove 1 ACLs from the target, which migration shop has made?" in " ".join(asked.output.split())
+    assert "ALLOW User:app READ on TOPIC shop.orders" in " ".join(asked.output.split())
+    undone = locked.run("access", "--undo", "--yes")
+    assert undone.exit_code == 0
+    assert "1 ACLs removed, and read back" in undone.stdout
+    assert locked.shop.target.acls() == ()
+
+
+def test_making_printing_and_removing_exclude_each_other(locked: Terminal) -> None:
+    found = locked.run("access", "--apply", "--undo")
+    assert found.exit_code == 2
+    assert "exclude each other" in found.output

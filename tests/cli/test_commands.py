@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from kafka_migration.cli import asking
 from kafka_migration.cli.app import PANELS, app
 from kafka_migration.cli.commands import prove
-from kafka_migration.cli.render import status as render_status
+from kafka_migration.cli.render import live
 from kafka_migration.copy.driver.mirror import MirrorEnd
 from kafka_migration.domain.checks import CheckResult, Gate, Verdict
 from kafka_migration.domain.errors import ClusterUnreachable, NotAuthorized
@@ -823,7 +823,7 @@ def test_mirror_of_released_topics_can_still_be_stopped_at_once_but_not_sealed(t
     terminal.shop.clock.sleep(600)
     link = terminal.shop.ctx().link
     link.claim("one", at="")
-    assert "--force" in terminal.run("release").stderr
+    assert "end a mirror that did not record its end" in terminal.run("release", "--dry-run").stderr
     assert terminal.run("release", "--force").exit_code == 0
     assert "does not hold its topics" in terminal.run("stop").stderr
     result = terminal.run("stop", "--now")
@@ -846,7 +846,7 @@ def halted(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> Terminal:
     ctx.link.halt(ORDERS, "FOREIGN_WRITER", "somebody", 40, 41, ctx.stamp())
     end = MirrorEnd(reason="caught_up", rounds=1, fences=1, records=0, bytes=0, batches=0, executors=(), halted=())
     monkeypatch.setattr(mirror_job, "run", lambda *_, **__: end)
-    monkeypatch.setattr(render_status, "lag_beside", lambda *_, **__: nullcontext(lambda _text: None))
+    monkeypatch.setattr(live, "lag_beside", lambda *_, **__: nullcontext(lambda _text: None))
     return terminal
 
 

@@ -7,6 +7,8 @@ its end everything that was printed or written is searched for the password.
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +19,8 @@ from typer.testing import CliRunner
 from demo.brokers import EmbeddedKafka
 from kafka_migration.cli.app import app
 from kafka_migration.groups.move import Mover
-from tests.cli.processes import ME, Ended, connection, finish, start
+from kafka_migration.plans.load import load_plan
+from tests.cli.processes import ME, Ended, connection, environment, finish, start
 from tests.kafka_tools import ToSend, commit, committed, create_topics, produce
 
 PASSWORD = "hunter2-must-never-be-shown"
@@ -108,6 +111,33 @@ class Story:
         digest = shown["digest"]
         answer = self.run("approve", gate, "--receipt", shown["receipt"], "--yes", "--json").json
         assert (answer["approver"], answer["digest"]) == (ME, digest)
+
+
+def test_init_makes_of_addresses_and_client_properties_what_check_takes(
+    guarded: EmbeddedKafka, target_cluster: EmbeddedKafka, tmp_path: Path
+) -> None:
+    inside = guarded.internal_servers
+    create_topics(inside, {"begun.orders": 2, "heartbeats": 1}, {"retention.ms": "604800000"})
+    produce(inside, "begun.orders", (ToSend(value=b"x", partition=n % 2) for n in range(10)))
+    commit(inside, "begun.app", {("begun.orders", 0): 1, ("begun.orders", 1): 2})
+    (tmp_path / "client.properties").write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config="
+        f'org.apache.kafka.common.security.plain.PlainLoginModule required username="mover" password="{PASSWORD}";\n'
+    )
+    clusters = f"--source {guarded.bootstrap_servers} --source-config client.properties"
+    clusters += f" --target {target_cluster.bootstrap_servers}"
+    km = f"{sys.executable} -m kafka_migration"
+    line = f"{km} init begun.yaml {clusters} && . ./begun.env && {km} check begun.yaml --json"
+    done = subprocess.run(
+        ["sh", "-c", line], cwd=tmp_path, env=environment({}), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    plan = load_plan(tmp_path / "begun.yaml")
+    assert r"begun\.orders" in plan.topics.include
+    assert "heartbeats" not in plan.topics.include
+    assert r"begun\.app" in plan.groups.include
+    assert "2 partitions, " in (tmp_path / "begun.yaml").read_text()
+    assert PASSWORD not in done.stdout + done.stderr + (tmp_path / "begun.yaml").read_text()
 
 
 @pytest.mark.timeout(1500)

@@ -11,6 +11,7 @@ from kafka_migration.domain.errors import HaltedPartition, MigrationError, Taken
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.kafka.cluster import Cluster
 from kafka_migration.kafka.connections import ClusterConnection
+from kafka_migration.link.claim import Claim
 from kafka_migration.migration.context import Context
 from kafka_migration.plans.load import restore_plan
 from kafka_migration.state.journal import Journal
@@ -106,6 +107,7 @@ def test_mirror_that_runs_meanwhile_ends_and_halts_nothing_of_the_new_copy(
             if not sees_the_claim:  # as one that has just looked for claims, and looks at its topic next
                 patch.setattr(ctx.link, "claim", lambda *_, **__: None)
                 patch.setattr(ctx.link, "end_attempt", lambda *_, **__: None)
+                patch.setattr(Claim, "await_landing", lambda _: None)
             recopy.apply(ctx, [topic])
         produce(it.source, topic, records(200, 2, 3), **SMALL_BATCHES)
         thread.join(60)

@@ -29,6 +29,7 @@ RECEIPT = Receipt(
     stand="halted",
     halt="CORRUPT",
     detail="grüße",
+    lands_seconds=45.5,
 )
 
 

@@ -19,8 +19,9 @@ from tests.copy.clock import Clock
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 LIMITS = Limits(lease_seconds=10, answer_seconds=30, closed_seconds=5)
-#: How long an attempt may write that nobody saw end, and one whose connections were closed.
-UNSEEN, CLOSED = 45.0, 5.0
+#: How long an attempt may write that nobody saw end, and one whose connections were closed with all answered.
+#: The lease, an answer, five requests that wait for replicas one behind the other, and what a broker may need besides.
+UNSEEN, CLOSED = 10.0 + 30.0 + 5 * 20.0 + 5.0, 5.0
 
 
 @pytest.fixture
@@ -56,11 +57,11 @@ def test_what_came_before_a_run_is_held_also_where_its_own_requests_need_less(li
     of(link, clock).claim()
     mine = of(link, clock)
     mine.claim()
-    mine.closed()
+    mine.closed({TP: 0.0})
     mine.hold([TP])
     assert (mine.hold_seconds(TP), mine.hold_seconds(OTHER)) == (UNSEEN, UNSEEN)
     clock.now += UNSEEN
-    mine.closed()
+    mine.closed({TP: 0.0})
     mine.hold([TP])
     assert (mine.hold_seconds(TP), mine.hold_seconds(OTHER)) == (CLOSED, 0.0)
 
@@ -70,11 +71,59 @@ def test_tasks_that_nobody_saw_end_are_waited_for_though_others_ended_in_order(l
     mine.claim()
     mine.lost(1)
     clock.now += 10
-    mine.closed()
+    mine.closed({TP: 0.0})
     mine.hold([TP])
     assert mine.hold_seconds(TP) == UNSEEN - 10
     mine.ended()
     assert link.attempts()[mine.name], "the next run waits, too"
+
+
+def test_request_that_was_not_answered_holds_its_partition_for_as_long_as_it_may_land(
+    link: LinkState, clock: Clock
+) -> None:
+    mine = of(link, clock)
+    mine.claim()
+    mine.closed({TP: 65.0, OTHER: 0.0})
+    mine.hold([TP, OTHER])
+    assert (mine.hold_seconds(TP), mine.hold_seconds(OTHER)) == (65.0, CLOSED)
+    clock.now += 60
+    mine.ended()
+    assert link.attempts()[mine.name], "the next run waits, too"
+    # Its broker was frozen, and takes only now what it was sent.
+    mine.stalled([TP])
+    mine.hold([TP])
+    assert mine.hold_seconds(TP) == 65.0
+    clock.now += 65
+    mine.ended()
+    assert not link.attempts()[mine.name]
+
+
+def test_what_is_landing_is_not_forgotten_before_it_has_landed_and_is_then(link: LinkState, clock: Clock) -> None:
+    mine = of(link, clock)
+    mine.claim()
+    mine.closed({TP: 65.0})
+    clock.now += 30
+    # The next round ends without anything sent, and another one with all of it answered.
+    mine.closed({TP: 0.0})
+    mine.answered([TP])
+    mine.stalled([TP])
+    mine.hold([TP])
+    assert mine.hold_seconds(TP) == 65.0
+    clock.now += 65
+    mine.answered([TP])
+    mine.stalled([TP])
+    mine.hold([TP])
+    assert mine.hold_seconds(TP) == CLOSED
+
+
+def test_frozen_broker_may_have_what_a_run_sent_whose_end_nobody_saw(link: LinkState, clock: Clock) -> None:
+    of(link, clock).claim()
+    mine = of(link, clock)
+    mine.claim()
+    clock.now += UNSEEN
+    mine.stalled([TP])
+    mine.hold([TP])
+    assert (mine.hold_seconds(TP), mine.hold_seconds(OTHER)) == (UNSEEN - LIMITS.lease_seconds, 0.0)
 
 
 def test_half_of_the_brokers_memory_less_the_hold_is_young(

@@ -14,25 +14,31 @@ import pytest
 
 from kafka_migration.copy.driver.mirror import Settings
 from kafka_migration.copy.orders import Limits
-from kafka_migration.domain.types import TopicPartition
-from tests.copy.bench import SHORT, assert_same, bench, records
+from kafka_migration.domain.types import Identity, TopicPartition
+from kafka_migration.wire.batch import readdress
+from kafka_migration.wire.cluster import WireCluster
+from kafka_migration.wire.fence import await_completion, take_identity, write_markers
+from kafka_migration.wire.produce import Append
+from tests.copy.bench import OPEN_ENDED, SHORT, assert_same, bench, records
 from tests.copy.test_interleavings import FENCED, SMALL_BATCHES, Appends, errors_of
-from tests.kafka_tools import ToSend, produce
+from tests.kafka_tools import ToSend, create_topics, produce
 from tests.proxy import END_TXN, Frame, Proxy
 from tests.waiting import wait_until
-from tests.wire.made import is_forgotten, wired
+from tests.wire.made import Wire, is_forgotten, made_batch, until_forgotten, wired
 
 LANDS_AFTER = 2.0
-#: How long a fence of old records is held; one of fresh records is not, and a loaded machine takes less than that.
-HOLD_SECONDS = {"old": 4.0, "fresh": 60.0}
+#: What a broker may need besides its replicas; of fresh records a fence is not held, and a loaded machine takes less.
+CLOSED_SECONDS = {"old": SHORT["closed_seconds"], "fresh": 60.0}
 HELD = {
     kind: Settings(
         streams=1,
         epoch_seconds=20,
         limits=Limits(progress_seconds=0.1, command_seconds=0.1, **{**SHORT, "closed_seconds": seconds}),
     )
-    for kind, seconds in HOLD_SECONDS.items()
+    for kind, seconds in CLOSED_SECONDS.items()
 }
+#: How long one of old records is held: until a broker that has read the request has waited for its replicas.
+HOLD_SECONDS = HELD["old"].limits.landing_seconds(1)
 
 
 @pytest.fixture
@@ -48,11 +54,13 @@ def _fresh(count: int) -> Iterator[ToSend]:
 
 @pytest.mark.parametrize("kind", ["old", "fresh"])
 def test_request_that_lands_after_the_fence_is_refused_whatever_the_broker_forgets(
-    source_cluster, remembering, topic, kind
+    source_cluster, target_cluster, remembering, topic, kind
 ):
     tp = TopicPartition(topic, 0)
+    # For fresh records to be no trouble a broker has to remember for longer than a hold may last.
+    target = remembering if kind == "old" else target_cluster
     with (
-        bench(source_cluster.bootstrap_servers, remembering.bootstrap_servers, {topic: 1}) as it,
+        bench(source_cluster.bootstrap_servers, target.bootstrap_servers, {topic: 1}) as it,
         wired(it.target, topic) as wire,
     ):
         produce(it.source, topic, records(200, 1, 1) if kind == "old" else _fresh(200), **SMALL_BATCHES)
@@ -105,6 +113,60 @@ def test_request_that_lands_after_the_fence_is_refused_whatever_the_broker_forge
         assert assert_same(it) == 200
         if kind == "old":
             # The hold counts from the loss of the connection, which a loaded machine may fence only seconds later.
-            assert moments["first append"] - moments["append"] > HOLD_SECONDS[kind] - 0.5
+            assert moments["first append"] - moments["append"] > HOLD_SECONDS - 0.5
         else:
-            assert moments["first append"] - moments["fence"] < HOLD_SECONDS[kind]
+            assert moments["first append"] - moments["fence"] < CLOSED_SECONDS[kind] / 2
+
+
+def test_broker_takes_what_came_over_a_closed_connection_one_request_after_the_other(lossy, topic):
+    """Each when the one before has its replicas, or has waited for them in vain: so late that the fence is forgotten,
+    where old records are appended behind it, and in the time that a hold reckons with."""
+    limits = Limits(answer_seconds=12.0, closed_seconds=5.0)
+    fenced, slow = TopicPartition(topic, 0), TopicPartition(f"{topic}-slow", 0)
+    create_topics(lossy.bootstrap_servers, {fenced.topic: 1}, OPEN_ENDED, brokers=[1, 2])
+    create_topics(lossy.bootstrap_servers, {slow.topic: 1}, OPEN_ENDED | {"min.insync.replicas": "2"}, brokers=[1, 3])
+    with (
+        wired(lossy.bootstrap_servers, fenced.topic, slow.topic) as mine,
+        wired(lossy.bootstrap_servers, fenced.topic, slow.topic) as late,
+    ):
+        before = fence(mine, topic, [fenced, slow])
+        lossy.kill(3)
+        closed = time.monotonic()
+
+        async def send(cluster: WireCluster) -> list[bool]:
+            requests = [{slow: made_by(before, 1)}, {fenced: made_by(before, 5)}]
+            appends = [Append(cluster, 1, each, replicas_seconds=limits.replicas_seconds) for each in requests]
+            await cluster.net.sleep(1.0)
+            return [append.future.is_done for append in appends]
+
+        assert late(send) == [False, False]
+        late.close()
+        after = fence(mine, topic, [fenced])
+        ((answer,),) = mine.append({fenced: made_by(after, 2)})
+        assert answer.error == 0
+        until_forgotten(mine, fenced)
+        end = mine.end(fenced)
+        assert end == answer.base_offset + 2, "the late one has not landed yet"
+        wait_until(lambda: mine.end(fenced) > end, "the late one lands behind the fence")
+        landed = time.monotonic() - closed
+        assert mine.end(fenced) == end + 5
+    assert limits.closed_seconds < landed < limits.landing_seconds(2)
+
+
+def made_by(identity: Identity, count: int) -> bytearray:
+    """Old records."""
+    return readdress(
+        memoryview(made_batch([b"v"] * count)),
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        sequence=0,
+    )
+
+
+def fence(wire: Wire, name: str, partitions: list[TopicPartition]) -> Identity:
+    """The next fence of a transactional id whose coordinator is not the broker that dies."""
+    until = time.monotonic() + 60
+    identity: Identity = wire(take_identity, name, deadline=until)
+    wire(write_markers, name, identity, partitions, deadline=until)
+    wire(await_completion, name, identity, deadline=until)
+    return identity

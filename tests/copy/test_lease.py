@@ -16,7 +16,8 @@ from kafka_migration.state.store import MemoryStore
 from tests.copy.clock import Clock
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
-LIMITS = Limits(lease_seconds=10, answer_seconds=25, closed_seconds=5)
+LIMITS = Limits(lease_seconds=10, answer_seconds=30, closed_seconds=5)
+UNSEEN = LIMITS.lease_seconds + LIMITS.late_seconds
 DAY_MS = 86_400_000
 
 
@@ -159,12 +160,12 @@ def test_run_after_one_that_died_holds_for_its_lease_and_what_it_sent_last():
     store, clock = MemoryStore(), Clock()
     Run(store, clock)
     second = Run(store, clock)
-    assert second.attempts.hold_seconds(TP) == 40.0
-    assert second.attempts.young_ms() == DAY_MS // 2 - 40_000
-    assert "40 s" in second.told[0]
-    clock.now += 39
+    assert second.attempts.hold_seconds(TP) == UNSEEN
+    assert second.attempts.young_ms() == DAY_MS // 2 - 1000 * UNSEEN
+    assert f"{UNSEEN:g} s" in second.told[0]
+    clock.now += UNSEEN - 1
     second.attempts.ended()  # but the one before may still be alive
-    assert Run(store, clock).attempts.hold_seconds(TP) == 40.0
+    assert Run(store, clock).attempts.hold_seconds(TP) == UNSEEN
 
 
 def test_earlier_run_that_says_it_has_ended_only_after_the_claim_is_held_no_longer():
@@ -182,7 +183,7 @@ def test_dead_attempts_are_forgotten_once_they_are_certainly_dead():
     store, clock = MemoryStore(), Clock()
     Run(store, clock)
     second = Run(store, clock)
-    clock.now += 41
+    clock.now += UNSEEN + 1
     second.attempts.ended()
     assert second.link.attempts() == {second.attempts.name: False}
 
@@ -190,12 +191,12 @@ def test_dead_attempts_are_forgotten_once_they_are_certainly_dead():
 def test_lost_epoch_is_held_like_a_dead_run_and_closed_connections_for_less():
     store, clock = MemoryStore(), Clock()
     run = Run(store, clock)
-    run.attempts.closed()
+    run.attempts.closed({OTHER: 0.0})
     run.attempts.hold([OTHER])
     assert (run.attempts.hold_seconds(OTHER), run.attempts.hold_seconds(TP)) == (5.0, 0.0)
     run.attempts.lost(7)
     run.attempts.hold([TP, OTHER])
-    assert run.attempts.hold_seconds(OTHER) == 40.0
+    assert run.attempts.hold_seconds(OTHER) == UNSEEN
     run.attempts.ended()  # its own tasks may be alive: it cannot know
     assert run.link.attempts() == {run.attempts.name: True}
 

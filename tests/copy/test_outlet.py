@@ -56,11 +56,13 @@ class Request:
     allowed: Callable[[], bool]
     future: Future = field(default_factory=Future)
 
-    def answer(self, errors: dict[TopicPartition, int] | None = None, *, at: int = FENCE_END) -> None:
+    def answer(
+        self, errors: dict[TopicPartition, int] | None = None, *, at: int = FENCE_END, throttle_ms: int = 0
+    ) -> None:
         """By default every batch landed at ``at``."""
         codes = dict.fromkeys(self.partitions, 0) if errors is None else errors
         answers = [Appended(tp, code, -1 if code else at, "") for tp, code in codes.items()]
-        self.future.success(LeanProduceResponse(answers, 0))
+        self.future.success(LeanProduceResponse(answers, throttle_ms))
 
 
 class Target(WireCluster):
@@ -313,6 +315,103 @@ def test_request_that_failed_leaves_all_its_partitions_unsettled_and_their_leade
         assert it.target.leaders == {}
 
     World(TP, OTHER).run(work)
+
+
+def test_requests_of_a_lost_connection_may_land_one_behind_the_other() -> None:
+    limits = Limits(in_flight_requests=3, request_bytes=1, answer_seconds=30.0, closed_seconds=5.0)
+
+    async def work(it: World) -> None:
+        first, second, third = await it.until_sent(3)
+        first.answer()
+        await it.until(lambda: it.copies[TP].records, "the first has landed")
+        for request in (second, third):
+            request.future.failure(kafka_errors.KafkaConnectionError("the connection broke"))
+        await it.until(lambda: not it.copies[THIRD].in_flight, "both are over")
+
+    it = World(TP, OTHER, THIRD, limits=limits)
+    it.run(work)
+    lands = [it.copies[tp].receipt().lands_seconds for tp in (TP, OTHER, THIRD)]
+    # The replicas of one, and what the broker needs besides; then those of the next one.
+    assert lands == [0.0, pytest.approx(25.0, abs=1.0), pytest.approx(45.0, abs=1.0)]
+
+
+def test_each_connection_has_a_row_of_requests_of_its_own() -> None:
+    async def work(it: World) -> None:
+        for tp in (TP, OTHER, THIRD):
+            (*_, request) = await it.until_sent(1 + [TP, OTHER, THIRD].index(tp))
+            assert request.partitions == {tp}
+            request.future.failure(kafka_errors.KafkaConnectionError("the connection broke"))
+            await it.until(lambda tp=tp: not it.copies[tp].in_flight, "it is over")  # type: ignore[misc]
+            it.target.lead(dict.fromkeys((TP, OTHER, THIRD), Leader(1, -1)))
+
+    # One request at a time, of one batch.
+    it = World(TP, OTHER, THIRD, limits=Limits(in_flight_requests=1, request_bytes=1))
+    it.run(work)
+    lands = [it.copies[tp].receipt().lands_seconds for tp in (TP, OTHER, THIRD)]
+    assert lands == [pytest.approx(25.0, abs=1.0)] * 3
+
+
+def test_broker_that_was_frozen_until_the_connection_was_lost_has_the_whole_row_before_it() -> None:
+    limits = Limits(in_flight_requests=2, request_bytes=1)
+
+    async def work(it: World) -> None:
+        requests = await it.until_sent(2)
+        # As if both had been sent long ago.
+        it.outlet._oldest_since[1] -= 30.0
+        for request in requests:
+            request.future.failure(kafka_errors.KafkaConnectionError("no answer"))
+        await it.until(lambda: not it.copies[OTHER].in_flight, "both are over")
+
+    it = World(TP, OTHER, limits=limits)
+    it.run(work)
+    assert [it.copies[tp].receipt().lands_seconds for tp in (TP, OTHER)] == [5.0, 25.0]
+
+
+def test_request_behind_an_idle_minute_may_land_for_as_long_as_any() -> None:
+    async def work(it: World) -> None:
+        (first,) = await it.until_sent(1)
+        first.answer()
+        # As if that had been long ago.
+        it.outlet._oldest_since[1] -= 60.0
+        (_, second) = await it.until_sent(2)
+        second.future.failure(kafka_errors.KafkaConnectionError("the connection broke"))
+        await it.until(lambda: not it.copies[OTHER].in_flight, "it is over")
+
+    it = World(TP, OTHER, limits=Limits(in_flight_requests=1, request_bytes=1))
+    it.run(work)
+    assert it.copies[OTHER].receipt().lands_seconds == pytest.approx(25.0, abs=1.0)
+
+
+def test_requests_to_a_broker_that_throttles_may_land_later_by_each_of_its_pauses() -> None:
+    """It reads nothing while a pause lasts, and may begin another one behind each request."""
+
+    async def work(it: World) -> None:
+        first, second, third = await it.until_sent(3)
+        first.answer(throttle_ms=7_000)
+        for request in (second, third):
+            request.future.failure(kafka_errors.KafkaConnectionError("the connection broke"))
+        await it.until(lambda: not it.copies[THIRD].in_flight, "both are over")
+
+    it = World(TP, OTHER, THIRD, limits=Limits(in_flight_requests=3, request_bytes=1))
+    it.run(work)
+    lands = [it.copies[tp].receipt().lands_seconds for tp in (TP, OTHER, THIRD)]
+    assert lands == [0.0, pytest.approx(25.0 + 7.0, abs=1.0), pytest.approx(45.0 + 2 * 7.0, abs=1.0)]
+
+
+def test_requests_that_a_round_ends_without_may_land_one_behind_the_other() -> None:
+    limits = Limits(in_flight_requests=2, request_bytes=1, silent_seconds=0.1)
+
+    async def work(it: World) -> None:
+        requests = await it.until_sent(2)
+        await it.outlet.settle(0.1)
+        # The task closes its connections behind it.
+        for request in requests:
+            request.future.failure(kafka_errors.KafkaConnectionError("closed"))
+
+    it = World(TP, OTHER, limits=limits)
+    it.run(work)
+    lands = [it.copies[tp].receipt().lands_seconds for tp in (TP, OTHER)]
+    assert lands == [pytest.approx(limits.landing_seconds(n), abs=2.0) for n in (1, 2)]
 
 
 def test_partition_that_the_answer_leaves_out_is_unsettled() -> None:

@@ -221,7 +221,7 @@ def test_partition_of_which_not_all_is_known_is_fenced_alone_and_held_while_it_m
     run.mirror(epoch, copied())
     assert run.fences.made == [{TP, OTHER}, {TP}]
     held = {tp: it.hold_seconds for tp, it in run.assignments(1).items()}
-    assert 0 < held[TP] <= LONG
+    assert 0 < held[TP] <= LIMITS.landing_seconds(LIMITS.in_flight_requests)
     assert held[OTHER] == 0
     assert set(run.link.attempts().values()) == {True}, "the next run has to wait as well"
 

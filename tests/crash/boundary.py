@@ -6,7 +6,16 @@ from typing import Final
 
 #: Of `kafka_migration.kafka.cluster.Cluster`.
 CLUSTER_WRITES: Final = frozenset(
-    {"alter_configs", "commit", "create_acls", "create_partitions", "create_topics", "delete_acls", "delete_topics"}
+    {
+        "alter_configs",
+        "alter_quotas",
+        "commit",
+        "create_acls",
+        "create_partitions",
+        "create_topics",
+        "delete_acls",
+        "delete_topics",
+    }
 )
 CLUSTER_READS: Final = frozenset(
     {
@@ -119,6 +128,7 @@ REQUEST_READS: Final = frozenset(
 #: All others, by the module that may make them, and as which points they are recorded. "not here" are those that no
 #: step which is killed here makes, with what shows them.
 CLIENT_WRITES: Final[dict[str, dict[str, str]]] = {
+    "kafka/resources.py": {"AlterClientQuotasRequest": "Cluster.alter_quotas"},
     "kafka/acls.py": {"CreateAclsRequest": "Cluster.create_acls", "DeleteAclsRequest": "Cluster.delete_acls"},
     "kafka/groups.py": {"alter_consumer_group_offsets": "Cluster.commit"},
     "kafka/topics.py": {

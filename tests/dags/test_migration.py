@@ -9,6 +9,7 @@ password and the target for a certificate; neither's secret may show up anywhere
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import threading
@@ -629,12 +630,17 @@ def test_pages_are_served_to_who_may_see_the_dag_and_to_nobody_else(stage):
     assert report.status_code == 200
     assert all(group in report.text for group in stage.groups)
     assert stage.api.request("GET", f"{prefix}/docs/index.html").status_code == 200
-    assert f"{stage.base}-wanted" in stage.api.request("GET", "/kafka-migration/").text
+    board = stage.api.request("GET", "/kafka-migration/").text
+    assert re.search(rf'{prefix}/">{stage.base}-wanted</a></td>\s*<td>.*?EQUAL', board, re.DOTALL)
+    page = stage.api.request("GET", f"{prefix}/")
+    assert page.status_code == 200
+    assert all(group in page.text for group in stage.groups)
+    assert "Lag in offsets" in page.text
     with stage.as_user("nobody") as nobody:
-        for page in ("status", "report", "docs/index.html"):
+        for page in ("", "status", "report", "docs/index.html"):
             assert nobody.request("GET", f"{prefix}/{page}").status_code == 403, page
         assert f"{stage.base}-wanted" not in nobody.request("GET", "/kafka-migration/").text
-    for page in ("", f"{stage.dag('wanted')}/status", f"{stage.dag('wanted')}/report"):
+    for page in ("", f"{stage.dag('wanted')}/", f"{stage.dag('wanted')}/status", f"{stage.dag('wanted')}/report"):
         answer = httpx.get(f"{stage.airflow.url}/kafka-migration/{page}", trust_env=False, timeout=60)
         assert answer.status_code == 401, page
 
@@ -689,7 +695,7 @@ def test_secrets_are_in_no_answer_of_airflows_api_and_on_no_page_of_ours(stage):
     shown = [json.dumps(stage.api.call("GET", path)) for path in paths]
     assert any("stored_target" in text for text in shown)
     shown += [stage.log("wanted", name) for name in stage.tasks("wanted")]
-    pages = ["status", "report", "docs/index.html"]
+    pages = ["", "status", "report", "docs/index.html"]
     answers = [stage.api.request("GET", f"/kafka-migration/{dag}/{page}") for page in pages]
     assert [it.status_code for it in answers] == [200] * len(pages)
     shown += [it.text for it in answers]

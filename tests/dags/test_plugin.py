@@ -49,7 +49,7 @@ def test_airflow_loads_one_plugin_without_what_only_its_server_needs(tmp_path):
     assert found == {
         "errors": {},
         "ours": 1,
-        "links": ["ReportLink", "DocsLink"],
+        "links": ["MigrationLink", "ReportLink", "DocsLink"],
         "views": ["dag_run", "nav"],
         "stdlib_types": True,
         "heavy": [],

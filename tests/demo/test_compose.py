@@ -25,6 +25,7 @@ PROJECT = {"dags", "plugins", "spark_jobs", "migration_plans"}
 Duration = Annotated[str, Field(pattern=r"^\d+s$")]
 Port = Annotated[str, Field(pattern=r"^127\.0\.0\.1:\d+:\d+$")]
 Volume = Annotated[str, Field(pattern=r"^(\./)?[a-z_]+:/[a-z_/]+(:ro)?$")]
+MONITORING = ROOT / "monitoring"
 
 
 class Strict(BaseModel):
@@ -124,8 +125,9 @@ def compose(document: dict[str, Any]) -> Compose:
     return load(document)
 
 
-def test_file_holds_two_kafkas_airflow_spark_and_metrics(compose: Compose) -> None:
-    assert compose.services.keys() == {"source", "target", "spark-master", "spark-worker", "airflow", "metrics"}
+def test_file_holds_two_kafkas_airflow_spark_and_monitoring(compose: Compose) -> None:
+    kafka, spark = {"source", "target"}, {"spark-master", "spark-worker"}
+    assert compose.services.keys() == kafka | spark | {"airflow", "metrics", "prometheus", "grafana"}
 
 
 def test_metrics_are_served_where_the_file_publishes_them_with_the_connections_of_airflow(compose: Compose) -> None:
@@ -135,6 +137,40 @@ def test_metrics_are_served_where_the_file_publishes_them_with_the_connections_o
     assert (ROOT / plan).is_file()
     assert service.ports == [f"127.0.0.1:9404:{place.rpartition(':')[2]}"]
     assert service.environment.items() <= compose.services["airflow"].environment.items()
+
+
+def mounted(service: Service) -> Path:
+    """Where the container finds the folder monitoring."""
+    [place] = [volume.split(":")[1] for volume in service.volumes if volume.startswith("./monitoring:")]
+    return Path(place)
+
+
+def test_prometheus_asks_the_service_that_serves_the_metrics_and_loads_the_rules(compose: Compose) -> None:
+    service = compose.services["prometheus"]
+    config, _ = service.command or []
+    option, _, place = config.partition("=")
+    read = yaml.safe_load((MONITORING / Path(place).relative_to(mounted(service))).read_text())
+    assert option == "--config.file"
+    [job] = read["scrape_configs"]
+    [target] = job["static_configs"][0]["targets"]
+    host, _, port = target.partition(":")
+    assert [one.rpartition(":")[2] for one in compose.services[host].ports] == [port]
+    assert [(MONITORING / name).is_file() for name in read["rule_files"]] == [True]
+
+
+def test_grafana_finds_prometheus_and_the_dashboard_and_lets_nobody_log_in(compose: Compose) -> None:
+    service, prometheus = compose.services["grafana"], compose.services["prometheus"]
+    provisioning = MONITORING / Path(service.environment["GF_PATHS_PROVISIONING"]).relative_to(mounted(service))
+    [source] = yaml.safe_load((provisioning / "datasources" / "prometheus.yaml").read_text())["datasources"]
+    [port] = [one.rpartition(":")[2] for one in prometheus.ports]
+    assert (source["type"], source["url"], source["isDefault"]) == ("prometheus", f"http://prometheus:{port}", True)
+    [provider] = yaml.safe_load((provisioning / "dashboards" / "migrations.yaml").read_text())["providers"]
+    assert Path(provider["options"]["path"]) == mounted(service)
+    assert [path.name for path in MONITORING.glob("*.json")] == ["dashboard.json"]
+    home = Path(service.environment["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
+    assert (MONITORING / home.relative_to(mounted(service))).is_file()
+    assert service.environment["GF_AUTH_DISABLE_LOGIN_FORM"] == "true"
+    assert service.environment["GF_AUTH_BASIC_ENABLED"] == "false"
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +237,7 @@ def test_spark_connection_names_the_master_that_is_started(compose: Compose) -> 
     assert worker[-1] == "spark://spark-master:7077"
 
 
-def test_all_but_the_brokers_run_on_one_image_and_the_same_mounts(compose: Compose) -> None:
+def test_all_of_this_project_run_on_one_image_and_the_same_mounts(compose: Compose) -> None:
     ours = [compose.services[name] for name in ("airflow", "spark-master", "spark-worker", "metrics")]
     assert {(service.image, service.build) for service in ours} == {("kafka-migration:local", ".")}
     for service in ours:

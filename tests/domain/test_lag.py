@@ -46,7 +46,8 @@ def test_diverging_or_standing_lag_is_never_caught_up():
 
 
 def test_single_sample_claims_no_rate():
-    assert trend([_at(5.0, {A: 7}, {A: 7})]).eta_seconds is None
+    alone = trend([_at(5.0, {A: 7}, {A: 7})])
+    assert (alone.eta_seconds, str(alone)) == (None, "ETA not known yet")
     assert trend([_at(5.0, {A: 0}, {A: 7})]).eta_seconds == 0.0
     with pytest.raises(ValueError, match="at least one"):
         trend([])
@@ -70,8 +71,21 @@ def test_gate_that_cannot_decide_is_refused(threshold, samples):
         LagGate(threshold=threshold, samples=samples)
 
 
-def test_mirror_that_follows_a_live_producer_by_less_than_a_second_has_an_eta():
+def test_mirror_that_follows_a_live_producer_by_seconds_keeps_up_though_its_lag_goes_up_and_down():
     following = trend([_at(0.0, {A: 40}, {A: 1_000}), _at(10.0, {A: 50}, {A: 2_000})])
     assert following.eta_seconds == pytest.approx(50 / 99)
-    behind = trend([_at(0.0, {A: 340}, {A: 1_000}), _at(10.0, {A: 350}, {A: 2_000})])
+    assert str(following) == "keeps up, 0.5 s behind"
+    closing = trend([_at(0.0, {A: 60}, {A: 1_000}), _at(10.0, {A: 50}, {A: 2_000})])
+    assert str(closing) == "keeps up, 0.5 s behind"
+    behind = trend([_at(0.0, {A: 540}, {A: 1_000}), _at(10.0, {A: 550}, {A: 2_000})])
     assert behind.eta_seconds is None
+    assert str(behind) == "ETA never, at these rates"
+
+
+def test_nothing_keeps_up_that_copies_nothing_or_has_a_backlog_without_producers():
+    dead = trend([_at(0.0, {A: 0}, {A: 1_000}), _at(1.0, {A: 100}, {A: 1_100})])
+    assert (dead.keeps_up, str(dead)) == (False, "ETA never, at these rates")
+    backlog = trend([_at(0.0, {A: 9_000}, {A: 9_000}), _at(10.0, {A: 6_000}, {A: 9_000})])
+    assert (backlog.keeps_up, str(backlog)) == (False, "ETA 20 s")
+    done = trend([_at(0.0, {A: 9_000}, {A: 9_000}), _at(10.0, {A: 0}, {A: 9_000})])
+    assert (done.keeps_up, str(done)) == (False, "caught up")

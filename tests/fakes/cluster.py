@@ -190,7 +190,13 @@ class FakeCluster:
 
     def refused_configs(self, spec: TopicSpec) -> dict[str, str]:
         self._refuse_existing(spec.name)
+        self._refuse_replicas(spec)
         return self._unknown(spec)
+
+    def _refuse_replicas(self, spec: TopicSpec) -> None:
+        if spec.replication_factor > len(self._brokers):
+            reason = f"Replication factor: {spec.replication_factor} larger than available brokers"
+            raise BrokerRefused(f"{spec.name}: {reason}", code=38, reason=reason)
 
     def refused_changes(self, spec: TopicSpec) -> dict[str, str]:
         self._topic(spec.name)
@@ -211,9 +217,7 @@ class FakeCluster:
         self._may_fail("create_topics")
         for spec in specs:
             self._refuse_existing(spec.name)
-            if spec.replication_factor > len(self._brokers):
-                reason = f"Replication factor: {spec.replication_factor} larger than available brokers"
-                raise BrokerRefused(f"{spec.name}: {reason}", code=38, reason=reason)
+            self._refuse_replicas(spec)
             for name in self.refused_configs(spec):
                 raise BrokerRefused(f"Unknown topic config name: {name}", code=40, reason="Unknown topic config name")
             if not dry_run:
@@ -498,6 +502,16 @@ class FakeCluster:
 
     def quotas(self) -> tuple[Quota, ...]:
         return tuple(self.client_quotas)
+
+    def alter_quotas(self, changes: Mapping[tuple[tuple[str, str | None], ...], Mapping[str, float | None]]) -> None:
+        for entity, limits in changes.items():
+            self._may_fail("alter_quotas")
+            self.changes.append(f"alter quotas {entity}")
+            kept = {key: value for one in self.client_quotas if one.entity == entity for key, value in one.limits}
+            now = {key: value for key, value in {**kept, **limits}.items() if value is not None}
+            self.client_quotas = [one for one in self.client_quotas if one.entity != entity]
+            if now:
+                self.client_quotas.append(Quota(entity=entity, limits=tuple(sorted(now.items()))))
 
     def scram_users(self) -> tuple[ScramUser, ...]:
         return tuple(self.users)

@@ -303,6 +303,20 @@ class TestCluster:
         assert isinstance(lab.cluster.quotas(), tuple)
         assert isinstance(lab.cluster.scram_users(), tuple)
 
+    def test_limits_of_client_quotas_are_set_one_by_one_and_removed(self, lab: Lab) -> None:
+        entity = (("client-id", "a batch"), ("user", lab.name("app")))
+
+        def limits() -> dict[str, float]:
+            found = [quota.limits for quota in lab.cluster.quotas() if quota.entity == entity]
+            return dict(found[0]) if found else {}
+
+        lab.cluster.alter_quotas({entity: {"producer_byte_rate": 1e6, "consumer_byte_rate": 2e6}})
+        wait_until(lambda: limits() == {"producer_byte_rate": 1e6, "consumer_byte_rate": 2e6}, "both are set")
+        lab.cluster.alter_quotas({entity: {"producer_byte_rate": None, "request_percentage": 12.5}})
+        wait_until(lambda: limits() == {"consumer_byte_rate": 2e6, "request_percentage": 12.5}, "one is gone")
+        lab.cluster.alter_quotas({entity: {"consumer_byte_rate": None, "request_percentage": None}})
+        wait_until(lambda: not limits(), "none is left")
+
 
 class AclLab:
     """A cluster with an authorizer: ``cluster`` as its administrator, ``reader`` as the principal READER."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from confluent_kafka.admin import (
@@ -16,13 +17,13 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
-from kafka.protocol.admin import AlterClientQuotasRequest
 
 from demo.brokers import EmbeddedKafka
+from kafka_migration.copy.driver.attempts import producer_memory_ms
 from kafka_migration.domain.types import PartitionEnds, TopicPartition, TopicSpec
 from kafka_migration.kafka.cluster import Cluster
 from kafka_migration.kafka.connections import ClusterConnection
-from kafka_migration.kafka.types import CommittedOffset, TimeSpan
+from kafka_migration.kafka.types import CommittedOffset, Quota, TimeSpan
 from kafka_migration.migration.context import SystemClock
 from kafka_migration.topics import create
 from kafka_migration.topics.declared import Action
@@ -74,33 +75,19 @@ def servers(version: str) -> Iterator[str]:
         for futures in (admin.alter_user_scram_credentials([user]), admin.create_acls([rule])):
             for future in futures.values():
                 future.result(30)
-        _set_quota(found)
+        with _connected(found) as client:
+            client.alter_quotas({(("user", "carol"),): {"producer_byte_rate": 1000.0}})
         yield found
 
 
-def _set_quota(servers: str) -> None:
-    entry = AlterClientQuotasRequest.EntryData
-    request = AlterClientQuotasRequest(
-        entries=[
-            entry(
-                entity=[entry.EntityData(entity_type="user", entity_name="carol")],
-                ops=[entry.OpData(key="producer_byte_rate", value=1000.0, remove=False)],
-            )
-        ],
-        validate_only=False,
-    )
-    with wired(servers, TOPIC) as wire:
-
-        async def ask(cluster: object) -> object:
-            return await cluster.send(request, None)  # type: ignore[attr-defined]
-
-        assert [it.error_code for it in wire(ask).entries] == [0]
+def _connected(servers: str) -> Cluster:
+    return Cluster("source", ClusterConnection(conn_id="old", properties={"bootstrap.servers": servers}))
 
 
 @pytest.fixture
 def cluster(servers: str) -> Iterator[Cluster]:
     """The cluster as the phases see it."""
-    with Cluster("source", ClusterConnection(conn_id="old", properties={"bootstrap.servers": servers})) as found:
+    with _connected(servers) as found:
         yield found
 
 
@@ -122,6 +109,19 @@ def test_rules_quotas_and_users_are_read_wherever_they_are_kept(cluster: Cluster
     assert (quota.entity, quota.limits) == ((("user", "carol"),), (("producer_byte_rate", 1000.0),))
     (user,) = cluster.scram_users()
     assert (user.user, user.credentials) == ("carol", (("SCRAM-SHA-512", 8192),))
+
+
+def test_acls_and_quotas_are_made_and_removed(cluster: Cluster) -> None:
+    before = (cluster.acls(), cluster.quotas())
+    rule = replace(before[0][0], principal="User:dave")
+    entity = (("user", "dave"),)
+    cluster.create_acls([rule])
+    cluster.alter_quotas({entity: {"consumer_byte_rate": 5000.0}})
+    wait_until(lambda: rule in cluster.acls(), "the ACL is visible")
+    wait_until(lambda: Quota(entity=entity, limits=(("consumer_byte_rate", 5000.0),)) in cluster.quotas(), "the quota")
+    assert cluster.delete_acls([rule]) == (rule,)
+    cluster.alter_quotas({entity: {"consumer_byte_rate": None}})
+    wait_until(lambda: (cluster.acls(), cluster.quotas()) == before, "all is as it was")
 
 
 def test_groups_are_read_and_their_offsets_written(cluster: Cluster) -> None:
@@ -178,3 +178,9 @@ def test_topic_is_adopted_with_the_settings_that_the_release_knows(servers: str,
     assert it.explicit(name) == {"retention.ms": "1000"}, "asked, and not changed"
     assert create.apply(it.ctx(topics=topics)).drift == ()
     it.target_lab.close()
+
+
+def test_for_how_long_brokers_remember_a_producer_is_known_of_each_release(servers: str, version: str) -> None:
+    """Before 3.4 by the expiration of transactional ids, which is a week."""
+    with wired(servers) as wire:
+        assert wire(producer_memory_ms) == {"2.8": 604_800_000, "3.9": 86_400_000}[version]

@@ -12,7 +12,8 @@ from typing import Any
 
 import yaml
 
-_RULES = Path(__file__).resolve().parents[2] / "monitoring" / "alerts.yaml"
+_MONITORING = Path(__file__).resolve().parents[2] / "monitoring"
+_RULES = _MONITORING / "alerts.yaml"
 _MINUTES = 90
 _PREFIX = "KafkaMigration"
 
@@ -166,7 +167,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "tests.yaml"
         file.write_text(yaml.safe_dump({"rule_files": [str(_RULES)], "evaluation_interval": "1m", "tests": tests}))
-        for arguments in (["check", "rules", str(_RULES)], ["test", "rules", str(file)]):
+        # With the rules that the configuration names.
+        for arguments in (["check", "config", str(_MONITORING / "prometheus.yaml")], ["test", "rules", str(file)]):
             done = subprocess.run([promtool, *arguments], check=False)
             if done.returncode:
                 return 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 
 import pytest
 
@@ -11,6 +12,7 @@ from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.groups.record import GroupRecord, Step
 from kafka_migration.link import readers
+from kafka_migration.link.claim import LATE_SECONDS
 from kafka_migration.migration.context import Context
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.link import LinkState, LinkTopic
@@ -86,20 +88,39 @@ def test_topic_that_is_not_held_open_any_more_is_made_again_held_open(shop: Migr
     assert explicit == declared | {"segment.bytes": "20000000"}
 
 
+def _before_deletions(shop: Migration, monkeypatch: pytest.MonkeyPatch, note: Callable[[], None]) -> None:
+    """Have ``note`` called right before topics of the target are deleted."""
+    delete = shop.target.delete_topics
+
+    def noted(names: list[str]) -> None:
+        note()
+        delete(names)
+
+    monkeypatch.setattr(shop.target, "delete_topics", noted)
+
+
 def test_mirror_that_still_runs_is_ended_by_a_claim_before_its_topic_goes(
     shop: Migration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ctx, claims = shop.ctx(), []
-    delete = shop.target.delete_topics
-
-    def noted(names: list[str]) -> None:
-        claims.append(ctx.link.attempts())
-        delete(names)
-
-    monkeypatch.setattr(shop.target, "delete_topics", noted)
+    ctx.link.claim("running", at=ctx.stamp())
+    shop.clock.at(3, lambda: ctx.link.end_attempt("running", at=ctx.stamp()))
+    _before_deletions(shop, monkeypatch, lambda: claims.append(ctx.link.attempts()))
     recopy.apply(ctx, [ORDERS])
-    assert [list(found.values()) for found in claims] == [[True]], "whoever else runs the link sees that it is claimed"
-    assert list(ctx.link.attempts().values()) == [False], "and the next run need not wait for it"
+    assert [sorted(found.values()) for found in claims] == [[False, True]], "once the mirror saw the claim, and ended"
+    assert list(ctx.link.attempts().values()) == [False, False], "and the next run need not wait for it"
+
+
+def test_what_a_mirror_sent_that_died_has_landed_before_its_topic_goes(
+    shop: Migration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that takes appends by name would put it into the new one, and its halt would need a copy again."""
+    ctx, began, gone = shop.ctx(), shop.clock.monotonic(), []
+    ctx.link.claim("dead", at=ctx.stamp())
+    _before_deletions(shop, monkeypatch, lambda: gone.append(shop.clock.monotonic()))
+    recopy.apply(ctx, [ORDERS])
+    assert gone == [began + LATE_SECONDS]
+    assert "dead" not in ctx.link.attempts()
 
 
 def test_dry_run_says_the_same_and_changes_nothing(shop: Migration) -> None:
@@ -195,7 +216,7 @@ def _points(shop: Migration) -> int:
     return killer.seen
 
 
-POINTS = 25
+POINTS = 26
 
 
 @pytest.mark.parametrize("at", range(1, POINTS + 1))

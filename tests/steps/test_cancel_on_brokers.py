@@ -14,6 +14,7 @@ from kafka_migration.domain.errors import MigrationError, Refused, TakenOver
 from kafka_migration.domain.types import Desired, TopicPartition
 from kafka_migration.kafka.cluster import Cluster, Role
 from kafka_migration.kafka.connections import ClusterConnection
+from kafka_migration.link import claim
 from kafka_migration.migration.context import Context
 from kafka_migration.plans.load import restore_plan
 from kafka_migration.state.journal import Journal
@@ -61,7 +62,7 @@ def migration(source: str, target: str) -> Iterator[tuple[Context, Bench]]:
 def test_topics_are_gone_the_late_mirror_writes_nothing_and_the_migration_begins_again(
     source_cluster: EmbeddedKafka, target_cluster: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cancel, "LATE_SECONDS", 0.5)
+    monkeypatch.setattr(claim, "LATE_SECONDS", 0.5)
     with migration(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers) as (ctx, it):
         made, adopted = it.topics
         ends: list[MigrationError] = []

@@ -19,6 +19,7 @@ from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Desired, Identity
 from kafka_migration.groups.record import GroupRecord, Step
 from kafka_migration.link import lifecycle, reverse, seal, stragglers
+from kafka_migration.link.claim import LATE_SECONDS
 from kafka_migration.migration import completion
 from kafka_migration.migration.context import Context
 from kafka_migration.state.link import Wish
@@ -309,13 +310,15 @@ def test_release_waits_for_a_reverse_mirror_that_did_not_record_its_end_while_th
     shop: Callable[[], DoneShop],
 ) -> None:
     found = shop()
+    link = found.back().link
+    link.claim("silent", at=found.back().stamp())
     found.clock.sleep(10_000)
-    with pytest.raises(Refused, match="may still write to the source") as caught:
-        release.apply(found.ctx())
-    assert "--force" in caught.value.remedy
-    assert found.retention() == "-1"
-    release.apply(found.ctx(), forced=True)
+    before: list[tuple[str | None, int]] = []
+    found.clock.at(LATE_SECONDS - 1, lambda: before.append((found.retention(), sum(link.attempts().values()))))
+    release.apply(found.ctx())
+    assert before == [("-1", 2)], "the source keeps every record, and a claim ends the mirror"
     assert (found.retention(), found.ctx().journal.all(keeping.KIND)) == ("604800000", {})
+    assert not any(link.attempts().values())
 
 
 def test_topics_are_released_where_clients_went_back_and_producers_were_moved_by_their_owners(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import ssl
 import stat
@@ -219,6 +220,32 @@ def test_command_ends_with_its_children_when_the_process_that_runs_it_is_killed(
     with subprocess.Popen([sys.executable, "-c", running, str(tool)], env=environ) as process:
         wait_until(pids.exists, "the command runs")
         process.kill()
+    for pid in pids.read_text().split():
+        wait_until(lambda pid=int(pid): not _runs(pid), "it has ended")
+
+
+def test_command_ends_with_a_process_that_is_killed_as_soon_as_the_command_is_there(tool: Path, tmp_path: Path) -> None:
+    """Whoever started it never learned its number."""
+    pids = tmp_path / "pids"
+    script(tool, f"sleep 600 & echo $$ $! > {pids}.new; mv {pids}.new {pids}; wait")
+    running = f"""
+import os, signal, subprocess, time
+from tests.steps.test_hooks import call_of, run_hook
+
+class Killed(subprocess.Popen):
+    def __init__(self, command, **options):
+        super().__init__(command, **options)
+        if command[0] == {str(tool)!r}:
+            while not os.path.exists({str(pids)!r}):
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+subprocess.Popen = Killed
+run_hook(call_of({{"command": ["tool"]}}), environ={{"KAFKA_MIGRATION_ALLOWED_COMMANDS": {str(tool)!r}}})
+"""
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", running], env=environ, check=False, timeout=120)
+    assert done.returncode == -signal.SIGKILL
     for pid in pids.read_text().split():
         wait_until(lambda pid=int(pid): not _runs(pid), "it has ended")
 

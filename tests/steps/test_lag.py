@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+import pytest
+
 from kafka_migration.domain.types import Position, TopicPartition
 from kafka_migration.link import lag
 from kafka_migration.migration.context import Context
 from kafka_migration.state.link import LinkState
+from kafka_migration.steps import runner, watch_lag
+from kafka_migration.steps.step import Decision
 from tests.steps import histories
 from tests.steps.gates import Migration
 
@@ -219,3 +223,12 @@ def test_gate_with_topics_that_changed_so_that_records_are_in_danger_gives_up_at
     shop.target.alter_configs("shop.payments", set={"retention.ms": "-1"})
     shop.source.alter_configs("shop.payments", set={"retention.ms": "2000"})
     assert lag.verify(ctx).passed, "no danger"
+
+
+def test_lag_over_time_is_in_the_journal_for_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = Migration()
+    histories.created(shop)
+    decided = Decision(facts={"lag": 0}, kept={"history": [[0, 9], [2, 0]]})
+    monkeypatch.setattr(watch_lag.Wait, "look", lambda _wait: decided)
+    runner.wait(shop.ctx(), "watch_lag")
+    assert (shop.ctx().journal.read("phase", "watch_lag") or {})["evidence"] == {"lag": 0, "history": [[0, 9], [2, 0]]}

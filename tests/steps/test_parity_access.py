@@ -20,11 +20,13 @@ from demo import jars
 from demo.clients.moving_java import java_properties
 from demo.java import java_executable
 from kafka_migration.access import difference, limits
+from kafka_migration.domain.errors import Refused
 from kafka_migration.groups import parity
 from kafka_migration.inventory import permissions
 from kafka_migration.kafka.types import Acl
 from kafka_migration.migration.context import open_context
 from kafka_migration.plans.model import Plan
+from kafka_migration.steps import access
 from kafka_migration.topics import create
 from tests.locked import Locked, all_rules, locked_pair, small_plan
 from tests.waiting import HANGS_SECONDS, wait_until
@@ -154,3 +156,33 @@ def test_printed_commands_make_the_quotas_that_the_target_lacks(locked: Locked, 
     _configure(locked, "target", tmp_path, line)
     wait_until(lambda: seen().missing == (), "nothing is missed")
     assert seen().unknown == ()
+
+
+@pytest.mark.timeout(600)
+def test_what_the_target_lacks_is_made_there_with_its_own_rights_and_removed_again(locked: Locked) -> None:
+    plan = small_plan(access={"principals": {"User:app": "User:CN=app"}}, approvals={"plan": False})
+    (topic,) = plan.topics.include
+    locked.create("source", topic)
+    locked.grant(all_rules(plan))
+    on_topic = [("TOPIC", topic, "LITERAL", may) for may in ("READ", "WRITE")]
+    _granted(locked, plan, "source", *on_topic, ("TRANSACTIONAL_ID", f"{plan.name}-", "PREFIXED", "WRITE"))
+
+    def lacks() -> int:
+        with open_context(plan) as ctx:
+            return len(access.look(ctx).missing.acls)
+
+    wait_until(lambda: lacks() == 3, "all three are seen on the source")
+    with open_context(plan) as ctx, pytest.raises(Refused, match=r"Alter \(for ACLs\)"):
+        access.check(ctx)
+    more = permissions.rules(plan, "target", permissions.names_of(plan), optional=True)
+    locked.grant([rule for rule in more if "--apply" in rule.right.why])
+    with open_context(plan, make_state=True) as ctx:
+        wait_until(lambda: "ALTER" in ctx.target.cluster_operations(), "the migration may make ACLs")
+        before = ctx.target.acls()
+        assert access.run(ctx, access.check(ctx)).facts == {"acls": 3, "quotas": 0}
+        assert {acl.principal for acl in {*ctx.target.acls()} - {*before}} == {"User:CN=app"}
+    assert lacks() == 0
+    with open_context(plan) as ctx:
+        assert access.undo(ctx).facts == {"acls": 3, "quotas": 0}
+        assert ctx.target.acls() == before
+    assert lacks() == 3

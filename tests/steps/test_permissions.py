@@ -340,8 +340,8 @@ class TestPrinted:
         assert ["--operation", "Write", "--transactional-id", "kafka-migration.shop"] in options
         granted = sum(words.count("--operation") * max(1, words.count("--topic")) for words in found)
         needed, way_back, cancel = 2 * 2 + 1 + 4 * 2 + 4 * len(ledger.PARTITIONS) + 1 + 2, 2 * 2 + 3 + 1 + 1, 2
-        quotas = 1
-        assert granted == needed + way_back + cancel + 4 + quotas
+        access = 1 + 2
+        assert granted == needed + way_back + cancel + 4 + access
         assert options[-2][-2:] == ["--topic", ledger.STRAGGLERS_TOPIC]
         assert found[-1][-4:] == ["--resource-pattern-type", "prefixed", "--transactional-id", "kafka-migration.shop:"]
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_migration.domain.errors import Refused
+from kafka_migration.domain.errors import CouldNotFindOut, Refused, TakenOver
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Identity
 from kafka_migration.groups.record import GroupRecord, Step
 from kafka_migration.link import stragglers, switched
+from kafka_migration.link.claim import LATE_SECONDS
 from kafka_migration.link.switched import Switch, SwitchState
+from kafka_migration.state.link import LinkState
 from kafka_migration.steps import mirror, release
 from kafka_migration.topics import create, restore
 from tests.steps import histories
@@ -82,32 +84,88 @@ def test_running_mirror_keeps_its_topics(shop: Migration) -> None:
     assert release.apply(ctx) == TOPICS
 
 
-def test_mirror_that_only_says_nothing_may_write_again_unless_a_person_knows_better(shop: Migration) -> None:
-    ctx = shop.ctx()
+def test_mirror_that_only_says_nothing_is_ended_and_what_it_sent_waited_for(shop: Migration) -> None:
+    ctx, began = shop.ctx(), shop.clock.monotonic()
     ctx.link.claim("one", at=ctx.stamp())
     ctx.link.record_run({"state": "running", "at": ctx.stamp()})
     with pytest.raises(Refused, match="is running"):
         release.apply(ctx, forced=True)
     shop.clock.sleep(600)
-    with pytest.raises(Refused, match="did not record how it ended") as refused:
-        release.apply(ctx)
-    assert "--force" in refused.value.remedy
-    assert set(ctx.journal.holders(TOPICS)) == set(TOPICS)
-    assert release.check(ctx, forced=True) == TOPICS
-    ctx.link.end_attempt("one", at=ctx.stamp())
+    seen: list[tuple[dict[str, bool], set[str]]] = []
+    shop.clock.at(2, lambda: seen.append((ctx.link.attempts(), set(ctx.journal.holders(TOPICS)))))
+    shop.told.clear()
+    release.apply(shop.ctx(dry_run=True))
+    assert shop.told[0] == "end a mirror that did not record its end, and wait for what it may have sent"
+    assert list(ctx.link.attempts().items()) == [("one", True)]
     assert release.apply(ctx) == TOPICS
+    ((running, held),) = seen
+    assert list(running.values()) == [True, True], "it was claimed, so the mirror writes no more"
+    assert held == set(TOPICS)
+    assert shop.clock.monotonic() - began >= 600 + LATE_SECONDS
+    assert list(ctx.link.attempts().values()) == [False], "the next one does not wait again"
+
+
+def test_mirror_that_records_its_end_by_and_by_is_not_waited_for_any_longer(shop: Migration) -> None:
+    ctx, began = shop.ctx(), shop.clock.monotonic()
+    ctx.link.claim("one", at=ctx.stamp())
+    ctx.link.record_run({"state": "ended", "at": ctx.stamp()})
+    shop.clock.at(20, lambda: ctx.link.end_attempt("one", at=ctx.stamp()))
+    assert release.apply(ctx) == TOPICS
+    assert 20 <= shop.clock.monotonic() - began < 25
+
+
+def test_mirror_that_begins_while_one_that_died_is_waited_for_keeps_the_topics(shop: Migration) -> None:
+    ctx = shop.ctx()
+    ctx.link.claim("dead", at=ctx.stamp())
+    shop.clock.at(10, lambda: shop.ctx().link.claim("new", at=ctx.stamp()))
+    with pytest.raises(TakenOver):
+        release.apply(ctx)
+    assert set(ctx.journal.holders(TOPICS)) == set(TOPICS)
+    assert ctx.link.attempts() == {"new": True} | {name: False for name in ctx.link.attempts() if name != "new"}
+
+
+def test_group_that_begins_to_move_while_a_mirror_that_died_is_waited_for_keeps_the_topics(shop: Migration) -> None:
+    ctx = shop.ctx()
+    ctx.link.claim("dead", at=ctx.stamp())
+    shop.clock.at(10, lambda: histories.moved(shop, upto=Step.TRANSLATED))
+    with pytest.raises(Refused, match="in the middle of their move"):
+        release.apply(ctx)
+    assert set(ctx.journal.holders(TOPICS)) == set(TOPICS)
+    assert not any(ctx.link.attempts().values()), "nothing is left that the next one would wait for"
+
+
+def test_cluster_that_is_away_while_a_mirror_that_died_is_waited_for_is_borne(
+    shop: Migration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ctx, attempts, began = shop.ctx(), LinkState.attempts, shop.clock.monotonic()
+    ctx.link.claim("dead", at=ctx.stamp())
+
+    def flaky(self: LinkState) -> dict[str, bool]:
+        if 20 < shop.clock.monotonic() - began < 60:
+            raise CouldNotFindOut("no answer")
+        return attempts(self)
+
+    monkeypatch.setattr(LinkState, "attempts", flaky)
+    assert release.apply(ctx) == TOPICS
+    assert shop.clock.monotonic() - began == LATE_SECONDS
+
+
+def test_person_who_knows_that_a_mirror_is_dead_need_not_wait(shop: Migration) -> None:
+    ctx, began = shop.ctx(), shop.clock.monotonic()
+    ctx.link.claim("one", at=ctx.stamp())
+    assert release.apply(ctx, forced=True) == TOPICS
+    assert shop.clock.monotonic() == began
 
 
 def test_seal_that_is_not_complete_keeps_the_topics(shop: Migration) -> None:
-    ctx = shop.ctx()
+    ctx, began = shop.ctx(), shop.clock.monotonic()
     ctx.link.claim("one", at=ctx.stamp())
     ctx.link.record_seal(Seal(at="noon", ends={}))
-    with pytest.raises(Refused, match="did not record how it ended"):
-        release.apply(ctx)
     with pytest.raises(Refused, match="not every partition shows the seal"):
         release.apply(ctx, forced=True)
     ctx.link.record_seal(Seal(at="noon", identity=Identity(7, 3), ends={histories.PAYMENTS: 5}))
     assert release.apply(ctx) == TOPICS
+    assert shop.clock.monotonic() == began, "nothing that it sends is taken"
 
 
 def test_group_in_the_middle_of_its_move_keeps_the_topics(shop: Migration) -> None:

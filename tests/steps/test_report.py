@@ -120,6 +120,36 @@ def test_page_is_self_contained_well_formed_and_tells_the_same(finished: Migrati
         assert said in page.text, said
 
 
+def test_page_draws_phases_and_pauses(finished: Migration, tmp_path: Path) -> None:
+    html = Path(str(report.apply(finished.ctx(), tmp_path).html_path)).read_text()
+    assert html.count("<svg") == 2
+    assert Page(html).open == []
+    assert "create_targets: 30.0 s, done" in html
+    assert "longest pause 6.5 s" in Page(html).text
+
+
+def test_page_draws_the_lag_that_was_waited_for(finished: Migration, tmp_path: Path) -> None:
+    with phase(finished.ctx(), "watch_lag") as run:
+        run.ends(0, history=[[0.0, 900], [10.0, 0]])
+    html = Path(str(report.apply(finished.ctx(), tmp_path).html_path)).read_text()
+    assert '<polyline class="line" points="250.0,6.0 900.0,160.0 "/>' in html
+
+
+def test_partitions_beyond_a_hundred_are_counted_by_topic_and_each_that_differs_is_shown(finished: Migration) -> None:
+    value = report.build(finished.ctx())
+    of_payments = [row for row in value["validation"]["partitions"] if row["topic"] == "shop.payments"]
+    many = [{**of_payments[0], "partition": at, "equal": at != 7} for at in range(101)]
+    value["validation"]["partitions"] = [
+        row for row in value["validation"]["partitions"] if row["topic"] != "shop.payments"
+    ]
+    assert "shop.orders-0" in Page(report.as_html(value)).text
+    value["validation"]["partitions"] += many
+    text = Page(report.as_html(value)).text
+    assert "shop.payments 101 100 10,100 10,100" in text
+    assert "shop.payments-7" in text
+    assert "shop.payments-8" not in text
+
+
 def test_page_links_data_docs_that_stand_beside_it(finished: Migration, tmp_path: Path) -> None:
     docs = tmp_path / "shop" / "data_docs"
     docs.mkdir(parents=True)
@@ -161,7 +191,7 @@ def test_what_went_wrong_is_listed_as_exceptions(shop: Migration, tmp_path: Path
         "group shop.late was moved, and has not been active on the target yet",
     ]
     page = Page(Path(str(written.html_path)).read_text())
-    assert "7 things to look at" in page.text
+    assert "To be looked at: 7" in page.text
     assert "look at the source brokers' disks" in page.text
     assert "Records that differ" in page.text
     for said in (

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,11 +30,13 @@ from kafka_migration.link.lag import LagMeter
 from kafka_migration.link.switched import SwitchState
 from kafka_migration.migration import completion
 from kafka_migration.migration.context import Context
+from kafka_migration.migration.reports import board_files, read_json
 from kafka_migration.plans.hooks import Hook
 from kafka_migration.plans.model import Plan
 from kafka_migration.state.link import LinkState, Wish
 from kafka_migration.steps import cancel, complete, cutover, mirror, recopy, status, stop, switch
 from kafka_migration.steps import fence as fence_step
+from kafka_migration.steps.published import Publisher
 from kafka_migration.steps.step import Decision
 from kafka_migration.topics import keeping
 from kafka_migration.validation import verdict
@@ -132,6 +136,15 @@ class BackShop(Shop):
 
     def retention(self) -> str | None:
         return self.source.topic_configs(["shop.orders"])["shop.orders"]["retention.ms"].value
+
+
+def test_way_back_is_on_the_page_that_is_published(shop: BackShop, tmp_path: Path) -> None:
+    Publisher(shop.ctx(), tmp_path).publish()
+    page = json.loads(json.dumps(status.read(shop.ctx().newest()).as_dict()))
+    found = read_json(board_files(tmp_path, "shop")[0])
+    assert found is not None
+    assert found["way_back"]["mirror"]["state"] == "running"
+    assert {name: found[name] for name in page} == page
 
 
 def test_status_shows_the_way_back_and_what_would_be_lost_until_it_is_given_up(shop: BackShop) -> None:

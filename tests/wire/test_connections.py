@@ -177,12 +177,16 @@ def test_connection_on_which_nothing_is_acknowledged_is_given_up(deaf: socket.so
     assert lost.why[0] is not None
 
 
-def test_what_was_not_sent_when_a_connection_closes_never_arrives(deaf: socket.socket) -> None:
+@pytest.mark.parametrize("closes", ["in order", "for an error"])
+def test_what_was_not_sent_when_a_connection_closes_never_arrives(deaf: socket.socket, closes: str) -> None:
     net = Selector()
     transport, lost, peer = _opened(net, deaf, 30.0)
     transport.write(bytes(64_000_000))
-    transport.abort(error=kafka_errors.KafkaConnectionError("over"))
-    _turn_until(net, lambda: bool(lost.why))
+    if closes == "in order":
+        transport.close()
+    else:
+        transport.abort(error=kafka_errors.KafkaConnectionError("over"))
+    assert lost.why, "at once: the loop may be over"
     with pytest.raises(ConnectionResetError):
         _turn_until(net, lambda: not peer.recv(1 << 20))
 

@@ -151,7 +151,8 @@ class Copying:
         if acl.resource_type == "CLUSTER" and acl.operation == "IDEMPOTENT_WRITE":
             return self._of_writers(acl, named)
         if acl.resource_type == "TRANSACTIONAL_ID":
-            if acl.resource == _EVERYTHING or (acl.pattern == "PREFIXED" and _overlap(acl.resource, _OWN)):
+            is_own = acl.resource.startswith(_OWN) or (acl.pattern == "PREFIXED" and _overlap(acl.resource, _OWN))
+            if is_own or acl.resource == _EVERYTHING:
                 return Carried(acl=acl, why="reaches the migration's own id: grant those that are in use by hand")
             return self._of_writers(acl, named)
         return Carried(acl=acl, why=_BY_HAND)

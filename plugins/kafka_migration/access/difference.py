@@ -1,14 +1,14 @@
 """What the source's clients may do on it, and could not do on the target. Changes nothing.
 
-Making ACLs is an administrator's: :func:`commands` are those of Kafka's own tool.
+Who makes it: :mod:`kafka_migration.access.grants`, or an administrator, by the commands of Kafka's own tool.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.access.carried import Carried, Copying, Names, in_order
@@ -17,6 +17,7 @@ from kafka_migration.domain.errors import NotAuthorized, Refused
 from kafka_migration.domain.listing import listed
 from kafka_migration.fence import record as fences
 from kafka_migration.fence.bans import BANS
+from kafka_migration.fence.checks import OPEN_DOOR
 from kafka_migration.fence.ground import principal_of
 from kafka_migration.kafka.errors import NotSupported
 from kafka_migration.kafka.types import Acl
@@ -29,15 +30,14 @@ if TYPE_CHECKING:
 
 #: A rule on everything is one on each topic: some of them, of many topics, would be more than a controller bears.
 _MOST = 50_000
-_OPEN_DOOR = "allow.everyone.if.no.acl.found"
-#: Names in one command line.
-_AT_ONCE = 50
+_ASK_SECONDS = 10.0
 _USER = "User:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessDiff:
-    """``missing`` on the target; ``present`` there; ``left_out`` of the source, each with why; ``notes`` on both.
+    """``missing`` on the target; how many are ``present`` there; ``left_out`` of the source, each with why; ``notes``
+    on both.
 
     ``users`` are the source's users who may use something of the plan's, by name, with their names on the target.
     """
@@ -69,18 +69,18 @@ def read(ctx: Context) -> AccessDiff:
         },
         access=access,
         own=_own_principals(ctx),
-        fences=_fences(ctx, SOURCE),
+        fences=denials_of_fences(ctx, SOURCE),
     )
     found = copying.carried(source)
     wanted = {acl for one in found for acl in one.made}
     if len(wanted) > _MOST:
         most = sorted(found, key=lambda one: -len(one.made))[:5]
         raise Refused(
-            f"{len(wanted):,} ACLs would be made, most of them for {listed(_line(one.acl) for one in most)}",
+            f"{len(wanted):,} ACLs would be made, most of them for {listed(in_words(one.acl) for one in most)}",
             remedy="exclude these principals (access.exclude), and grant them a prefix by hand",
         )
     # A fence's denial goes when it is lifted.
-    there = set(ctx.target.acls()) - _fences(ctx, TARGET)
+    there = set(ctx.target.acls()) - denials_of_fences(ctx, TARGET)
     return AccessDiff(
         missing=tuple(in_order(wanted - there)),
         present=len(wanted & there),
@@ -88,34 +88,6 @@ def read(ctx: Context) -> AccessDiff:
         users=dict(sorted(_users(found))),
         notes=tuple(_notes(ctx, access, source)),
     )
-
-
-def commands(acls: Iterable[Acl], *, servers: str) -> tuple[str, ...]:
-    """``acls`` as command lines of Kafka's own tool, in their order. ``servers`` as a shell word.
-
-    The administrator's own credentials are in the file ``admin.properties``, never on the command line.
-    """
-    together: dict[tuple[str, str, str, str, str, tuple[str, ...]], list[str]] = {}
-    operations: dict[tuple[str, str, str, str, str, str], list[str]] = {}
-    for acl in acls:
-        key = (acl.permission, acl.principal, acl.host, acl.resource_type, acl.pattern, acl.resource)
-        operations.setdefault(key, []).append(acl.operation)
-    for (permission, principal, host, kind, pattern, resource), found in operations.items():
-        together.setdefault((permission, principal, host, kind, pattern, tuple(found)), []).append(resource)
-    lines = []
-    for (permission, principal, host, kind, pattern, may), names in together.items():
-        verb = permission.lower()
-        words = ["kafka-acls", "--bootstrap-server", servers, "--command-config", "admin.properties", "--add"]
-        words += [f"--{verb}-principal", quote(principal)]
-        words += [] if host == "*" else [f"--{verb}-host", quote(host)]
-        words += [word for one in may for word in ("--operation", one.title().replace("_", ""))]
-        words += ["--resource-pattern-type", "prefixed"] if pattern == "PREFIXED" else []
-        option = f"--{kind.lower().replace('_', '-')}"
-        for at in range(0, len(names), _AT_ONCE):
-            some = names[at : at + _AT_ONCE]
-            rest = [option] if kind == "CLUSTER" else [word for name in some for word in (option, quote(name))]
-            lines.append(" ".join([*words, *rest]))
-    return tuple(lines)
 
 
 def _users(found: Iterable[Carried]) -> Iterator[tuple[str, str]]:
@@ -126,9 +98,17 @@ def _users(found: Iterable[Carried]) -> Iterator[tuple[str, str]]:
                 yield names[0].removeprefix(_USER), names[1].removeprefix(_USER)
 
 
+def own_principal(ctx: Context) -> str:
+    """The migration's own on the target; "" if neither the plan nor its connection names it."""
+    producers, access = ctx.plan.producers, ctx.plan.access
+    fence = producers.target_fence if producers is not None else None
+    named = (access.own_principal if access else None) or (fence.own_principal if fence else None)
+    return named or principal_of(ctx.target.connection)
+
+
 def _own_principals(ctx: Context) -> frozenset[str]:
     """Those of the migration on either cluster, and of its probes, as far as anybody but the brokers knows."""
-    found = {principal_of(cluster.connection) for cluster in (ctx.source, ctx.target)}
+    found = {principal_of(ctx.source.connection), own_principal(ctx)}
     if ctx.plan.producers is not None:
         for side in (SOURCE, TARGET):
             fence = ctx.plan.producers.fence_on(side)
@@ -136,7 +116,7 @@ def _own_principals(ctx: Context) -> frozenset[str]:
     return frozenset(found - {""})
 
 
-def _fences(ctx: Context, side: Side) -> frozenset[Acl]:
+def denials_of_fences(ctx: Context, side: Side) -> frozenset[Acl]:
     """Denials of fences on this cluster, of this migration and of others with the same target, while brokers may show
     them."""
     cluster: Cluster = ctx.source if side == SOURCE else ctx.target
@@ -152,21 +132,38 @@ def _notes(ctx: Context, access: Access, source: Iterable[Acl]) -> Iterator[str]
     known = {acl.principal for acl in source}
     for name in sorted({*access.principals, *access.exclude} - known):
         yield f"the source has no ACL of {name}, which the plan's section access names"
-    if _is_open(ctx.source):
-        yield f"the source lets everybody use what has no ACL ({_OPEN_DOOR}): such clients have none to be copied"
-    if _is_open(ctx.target):
-        yield (
-            f"the target lets everybody use what has no ACL ({_OPEN_DOOR}): the first ACL on a topic shuts out whoever"
-            " has none, the migration, too"
-        )
+    for cluster, text in (
+        (ctx.source, "such clients have none to be copied"),
+        (ctx.target, "the first ACL on a topic shuts out whoever has none, the migration, too"),
+    ):
+        with suppress(NotAuthorized, NotSupported):
+            if _shows_open_door(cluster):
+                yield f"the {cluster.role} may let everybody use what has no ACL ({OPEN_DOOR} is set): {text}"
 
 
-def _is_open(cluster: Cluster) -> bool:
+def may_be_open(cluster: Cluster) -> bool:
+    """Whether its brokers may let everybody use what has no ACL. They show that it is set, and hide to what; so it is
+    tried whether this principal may read a group that has no ACL. It may, too, if it is a super user, or may read every
+    group: then the answer is true."""
     with suppress(NotAuthorized, NotSupported):
-        config = cluster.broker_configs().get(_OPEN_DOOR)
-        return config is not None and str(config.value).lower() == "true"
-    return False
+        if not _shows_open_door(cluster):
+            return False
+    nobodys = f"kafka-migration.{uuid.uuid4().hex}"
+    return not all(cluster.denied_by_broker("GROUP", "READ", [nobodys], _ASK_SECONDS).values())
 
 
-def _line(acl: Acl) -> str:
-    return f"{acl.permission} {acl.principal} {acl.operation} on {acl.resource_type} {acl.resource}"
+def _shows_open_door(cluster: Cluster) -> bool:
+    config = cluster.broker_configs().get(OPEN_DOOR)
+    return config is not None and str(config.value).lower() != "false"
+
+
+def in_words(acl: Acl) -> str:
+    """An ACL for people, in one line."""
+    return f"{acl.permission} {acl.principal} {acl.operation} on {where(acl)}"
+
+
+def where(acl: Acl) -> str:
+    """What an ACL is about, and from which host, for people."""
+    pattern = " (prefix)" if acl.pattern == "PREFIXED" else ""
+    host = "" if acl.host == "*" else f", from {acl.host}"
+    return f"{acl.resource_type} {acl.resource}{pattern}{host}"

@@ -78,8 +78,11 @@ class ApproveGateOperator(WorksFromSnapshot, ApprovalOperator):
         if event.get("error_type") == "timeout":
             self._wait_on(context, digest, seen_at, asked)
         try:
-            return self._answered(context, event, digest, seen_at)
+            found = self._answered(context, event, digest, seen_at)
+            self.publish(context)
+            return found
         except AirflowFailException:
+            self.publish(context)
             raise
         except AirflowException as error:
             if not isinstance(error.__cause__, MigrationError):

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from airflow.configuration import AIRFLOW_HOME
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
 
-from kafka_migration.airflow.links import DocsLink, ReportLink
+from kafka_migration.airflow.links import DocsLink, MigrationLink, ReportLink
 from kafka_migration.airflow.opening import opened_for_run
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Retryable
+from kafka_migration.domain.printable import in_one_line
+from kafka_migration.domain.shipped import checkout
+from kafka_migration.migration.reports import Place, place_of
 from kafka_migration.plans.load import load_plan
 from kafka_migration.plans.model import Plan
+from kafka_migration.plans.places import REPORTS_DIRECTORY
 from kafka_migration.plans.snapshot import Snapshot, identity, require_same_migration
 
 if TYPE_CHECKING:
@@ -78,12 +85,24 @@ class WorksFromSnapshot:
             finally:
                 self._is_open = False
 
+    def publish(self, context: Context) -> None:
+        """Write where the migration stands for the board, as far as that is possible now."""
+        from kafka_migration.steps.published import publish
+
+        try:
+            plan = self.plan(context)
+        except AirflowException as error:
+            # What the task failed of, or is about to.
+            self.log.info("the board is not up to date: %s", in_one_line(str(error)))
+            return
+        publish(plan, reports_directory, lambda text: self.log.info("%s", in_one_line(text)))
+
 
 class MigrationOperator(WorksFromSnapshot, BaseOperator):
     """Base of the operators that only run a step."""
 
     template_fields: Sequence[str] = ()
-    operator_extra_links = (ReportLink(), DocsLink())
+    operator_extra_links = (MigrationLink(), ReportLink(), DocsLink())
     ui_color = "#e8f0fa"
 
     def __init__(self, *, plan_file: str, migration: Sequence[str] = (), wave: str = "", **kwargs: Any) -> None:
@@ -106,6 +125,12 @@ class MigrationOperator(WorksFromSnapshot, BaseOperator):
         """
         if self._is_open:
             raise KeyboardInterrupt(f"{self.task_id} was asked to end")
+
+
+def reports_directory() -> Place:
+    """Where each plan has a folder; reports/ of the checkout by default, or of Airflow's home. Raises BadInput."""
+    default = (checkout() or Path(AIRFLOW_HOME)) / "reports"
+    return place_of(os.environ.get(REPORTS_DIRECTORY) or str(default))
 
 
 def run_of(context: Context) -> str:

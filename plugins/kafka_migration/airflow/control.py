@@ -44,6 +44,11 @@ class ControlOperator(MigrationOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """What holds the mirror back now; or, of what ended the migration, the step's facts."""
+        found = self._control(context)
+        self.publish(context)
+        return found
+
+    def _control(self, context: Context) -> dict[str, Any]:
         from kafka_migration.link.reverse import behind
         from kafka_migration.steps import cancel, complete, controls
 

@@ -13,6 +13,16 @@ if TYPE_CHECKING:
 PREFIX = "/kafka-migration"
 
 
+class MigrationLink(BaseOperatorLink):
+    """Where the migration stands."""
+
+    name = "Migration"
+
+    def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
+        """A path of Airflow's own server."""
+        return f"{PREFIX}/{ti_key.dag_id}/"
+
+
 class ReportLink(BaseOperatorLink):
     """The migration's report."""
 

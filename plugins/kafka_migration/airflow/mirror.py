@@ -6,7 +6,8 @@ import asyncio
 import contextvars
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -17,7 +18,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from kafka_migration.airflow import submit
 from kafka_migration.airflow.alerts import NO_DEATH_IN_A_ROW, TaskAlert
-from kafka_migration.airflow.base import MigrationOperator, run_of
+from kafka_migration.airflow.base import MigrationOperator, reports_directory, run_of
 from kafka_migration.airflow.spark_connection import (
     require_kubernetes_client,
     require_spark_connection,
@@ -91,6 +92,7 @@ class SparkMirrorOperator(MigrationOperator):
 
     def ended(self, context: Context, event: Mapping[str, Any], watched: Mapping[str, Any]) -> None:
         """The trigger has seen how the mirror ended, or that the time before a new start is over."""
+        self.publish(context)
         if event["exit_code"] == 0:
             self.log.info("%s", event["message"])
             return
@@ -200,6 +202,14 @@ class MirrorTrigger(StepTrigger):
         if self.gives_up_at is None:
             return mirror_watch.Wait(ctx, since=self.since, asked_since=self.asked_since)
         return mirror_watch.Pause(ctx, asked_since=self.asked_since)
+
+    @contextmanager
+    def opened(self, **options: bool) -> Iterator[MigrationContext]:
+        """As every trigger opens it; the board is kept up to date meanwhile."""
+        from kafka_migration.steps.published import publishing
+
+        with super().opened(**options) as ctx, publishing(ctx.plan, reports_directory, ctx.log):
+            yield ctx
 
     async def on_kill(self) -> None:
         """A person has taken the task away. A cleared one is tried again, and that try watches the mirror that runs;

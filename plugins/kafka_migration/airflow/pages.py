@@ -1,4 +1,7 @@
-"""The pages of migrations in Airflow's own server: status as JSON, the report, the validation's Data Docs.
+"""The pages of migrations in Airflow's own server: the board, a page for each, its report, the validation's Data Docs.
+
+The board and the pages show what tasks and triggers wrote down last (:mod:`kafka_migration.steps.published`), and open
+no cluster; `status` alone does, as JSON.
 
 Every route asks Airflow whether this user may see the DAG; without that, a plugin's application is open to anyone.
 Imported by the API server alone.
@@ -6,23 +9,35 @@ Imported by the API server alone.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from html import escape
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import lru_cache
 from mimetypes import guess_type
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
 from fastapi import Depends, FastAPI, HTTPException, status
 from fastapi.responses import FileResponse, HTMLResponse, Response
 
-from kafka_migration.airflow.factory import migrate_dag_id, plan_name_of
+from kafka_migration.airflow.base import reports_directory
+from kafka_migration.airflow.factory import (
+    control_dag_id,
+    migrate_dag_id,
+    plan_name_of,
+    rollback_dag_id,
+    validate_dag_id,
+)
 from kafka_migration.airflow.links import PREFIX
-from kafka_migration.airflow.steps import reports_directory
 from kafka_migration.domain.errors import MigrationError
-from kafka_migration.migration.reports import Store
-from kafka_migration.plans.folder import read_plans
+from kafka_migration.migration.reports import BOARD_FORMAT, Place, Store, board_files, read_json
+from kafka_migration.plans.folder import plans_folder, read_plans
 from kafka_migration.plans.model import Plan
+from kafka_migration.steps.pages import rendered
+from kafka_migration.steps.plots import is_drawn, over_time
 
 #: Pages are shown in a frame of Airflow's, with Airflow's origin: they load nothing from elsewhere, and only Great
 #: Expectations' pages run scripts, their own.
@@ -30,6 +45,11 @@ _OWN = "default-src 'none'; style-src 'unsafe-inline' 'self'; img-src 'self' dat
 _REPORT = {"Content-Security-Policy": _OWN + "frame-ancestors 'self'"}
 _DOCS = {"Content-Security-Policy": _OWN + "script-src 'unsafe-inline' 'self'; frame-ancestors 'self'"}
 _ALWAYS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+#: Summaries that are fetched from a store at once.
+_AT_ONCE = 16
+#: Older than this, what is not over is shown as out of date: nothing works on it, or nothing can write.
+_OLD_SECONDS = 600.0
+_AHEAD_SECONDS = 60.0
 
 
 def application() -> FastAPI:
@@ -37,13 +57,13 @@ def application() -> FastAPI:
     app = FastAPI(title="Kafka migrations", docs_url=None, redoc_url=None, openapi_url=None)
     may_see = [Depends(requires_access_dag(method="GET"))]
 
-    @app.get("/", response_class=HTMLResponse)
-    def plans(user: GetUserDep) -> str:
-        rows = "".join(
-            f'<li><a href="{PREFIX}/{migrate_dag_id(p.name)}/report">{escape(p.name)}</a></li>' for p in _visible(user)
-        )
-        title = "Kafka migrations"
-        return f"<!doctype html><meta charset=utf-8><title>{title}</title><h1>{title}</h1><ul>{rows}</ul>"
+    @app.get("/")
+    def board(user: GetUserDep) -> Response:
+        return _page("board.html.j2", prefix=PREFIX, rows=_rows(_visible(user)))
+
+    @app.get("/{dag_id}/", dependencies=may_see)
+    def migration(dag_id: str) -> Response:
+        return _migration(dag_id)
 
     @app.get("/{dag_id}/status", dependencies=may_see)
     def migration_status(dag_id: str) -> dict[str, Any]:
@@ -68,16 +88,98 @@ def application() -> FastAPI:
     return app
 
 
+def _migration(dag_id: str) -> Response:
+    name = _plan_of(dag_id).name
+    found = _document(board_files(reports_directory(), name)[0])
+    plot = over_time("Lag in offsets", found["history"]) if found and is_drawn(found["history"]) else None
+    dags = {
+        "runs": migrate_dag_id(name),
+        "validate": validate_dag_id(name),
+        "roll back": rollback_dag_id(name),
+        "pause, throttle, cancel, complete": control_dag_id(name),
+    }
+    how_old = {"age": _age(found["at"]), "is_old": _is_old(found)} if found else {}
+    return _page("migration.html.j2", prefix=PREFIX, name=name, page=found, plot=plot, dags=dags, **how_old)
+
+
+def _page(template: str, **values: Any) -> Response:
+    return HTMLResponse(rendered(template, **values), headers={**_ALWAYS, **_REPORT})
+
+
+def _rows(plans: list[Plan]) -> list[dict[str, Any]]:
+    """What the board has of each plan; those that need a person first, those that are over last."""
+    place = reports_directory()
+
+    def row(plan: Plan) -> dict[str, Any]:
+        known: dict[str, Any] = {"found": None, "problem": ""}
+        try:
+            found = _document(board_files(place, plan.name)[1])
+            known |= {"found": found, "age": _age(found["at"]), "is_old": _is_old(found)} if found else {}
+        except HTTPException as error:
+            # Of this one alone: the others are shown.
+            known["problem"] = error.detail["message"]  # type: ignore[index]
+        return {"name": plan.name, "dag_id": migrate_dag_id(plan.name), **known}
+
+    if not isinstance(place, Store):
+        # Threads would wait for each other longer than for files of this machine.
+        return sorted(map(row, plans), key=_urgency)
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="board") as pool:
+        return sorted(pool.map(row, plans), key=_urgency)
+
+
+def _urgency(row: Mapping[str, Any]) -> tuple[int, str]:
+    found = row["found"]
+    if found is None:
+        return 3, row["name"]
+    return 4 if found["is_over"] else 0 if found["need"] else 1 if row["is_old"] else 2, row["name"]
+
+
+def _document(file: Place) -> dict[str, Any] | None:
+    """What was written down there; None for what another version wrote, too."""
+    try:
+        found = read_json(file)
+    except MigrationError as error:
+        raise _unavailable(error) from None
+    return found if found is not None and found.get("format") == BOARD_FORMAT else None
+
+
+def _is_old(found: Mapping[str, Any]) -> bool:
+    """Whether nobody has written for long, though the migration goes on; or somebody did whose clock is ahead."""
+    return not found["is_over"] and not 0 <= _age(found["at"]) + _AHEAD_SECONDS <= _OLD_SECONDS
+
+
+def _age(at: str) -> float:
+    """Seconds, by the clock of this machine."""
+    return (datetime.now(UTC) - datetime.fromisoformat(at)).total_seconds()
+
+
 def _visible(user: Any) -> list[Plan]:
     from airflow.api_fastapi.app import get_auth_manager
 
     allowed = get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
-    return [plan for plan in read_plans().valid.values() if migrate_dag_id(plan.name) in allowed]
+    return [plan for plan in _plans() if migrate_dag_id(plan.name) in allowed]
+
+
+def _plans() -> tuple[Plan, ...]:
+    """The valid ones, as the folder is now: hundreds take seconds to read, and are read again once a file changes."""
+    folder, files = plans_folder(), []
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            # A link that leads nowhere is no plan.
+            with suppress(OSError):
+                now = entry.stat()
+                files.append((entry.name, now.st_mtime_ns, now.st_size))
+    return _read_once(folder, frozenset(files))
+
+
+@lru_cache(maxsize=1)
+def _read_once(folder: Path, _files: frozenset[tuple[str, int, int]]) -> tuple[Plan, ...]:
+    return tuple(read_plans(folder).valid.values())
 
 
 def _plan_of(dag_id: str) -> Plan:
     name = plan_name_of(dag_id)
-    for plan in read_plans().valid.values():
+    for plan in _plans():
         if plan.name == name:
             return plan
     raise HTTPException(status.HTTP_404_NOT_FOUND, "no plan has this DAG")

@@ -6,39 +6,28 @@ it is of use.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.configuration import AIRFLOW_HOME
 from airflow.providers.standard.operators.python import ShortCircuitOperator
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from kafka_migration.airflow.base import MigrationOperator, explained, require, run_of
+from kafka_migration.airflow.base import MigrationOperator, explained, reports_directory, require, run_of
 from kafka_migration.airflow.opening import opened_context
 from kafka_migration.airflow.spark_connection import spark_master
 from kafka_migration.airflow.trigger import StepTrigger
 from kafka_migration.domain.errors import BadInput, NeedsRollback
 from kafka_migration.domain.levels import Level
-from kafka_migration.domain.shipped import checkout
-from kafka_migration.migration.reports import Place, place_of
 from kafka_migration.plans.load import load_plan
-from kafka_migration.plans.places import REPORTS_DIRECTORY
 from kafka_migration.plans.snapshot import Snapshot
 from kafka_migration.steps.step import part_of
 from kafka_migration.steps.table import step_named
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
-
-
-def reports_directory() -> Place:
-    """Where each plan has a folder; reports/ of the checkout by default, or of Airflow's home. Raises BadInput."""
-    default = (checkout() or Path(AIRFLOW_HOME)) / "reports"
-    return place_of(os.environ.get(REPORTS_DIRECTORY) or str(default))
 
 
 class StepOperator(MigrationOperator):
@@ -58,7 +47,22 @@ class StepOperator(MigrationOperator):
         return self.run(context)
 
     def run(self, context: Context) -> dict[str, Any]:
-        """Run the step; its notes go to the task's log."""
+        """Run the step; its notes go to the task's log, and where the migration stands then, also after a failure, to
+        the board."""
+        try:
+            found = self._run(context)
+        except Exception:
+            self._publish(context)
+            raise
+        self._publish(context)
+        return found
+
+    def _publish(self, context: Context) -> None:
+        # Batches are many, and the trigger that watches the mirror sees them, too.
+        if not step_named(self.step).batched:
+            self.publish(context)
+
+    def _run(self, context: Context) -> dict[str, Any]:
         from kafka_migration.steps import runner
 
         row, part = step_named(self.step), part_of(self.wave) + _batch(context)
@@ -103,6 +107,8 @@ class WaitOperator(StepOperator):
         the time was over, a cluster was away. What a person must settle fails the task at once.
         """
         row = step_named(self.step)
+        if event["exit_code"]:
+            self.publish(context)
         try:
             require(event["exit_code"], event["message"])
             self.log.info("%s", event["message"])

@@ -157,7 +157,7 @@ class _Session:
         from kafka_migration.migration.history import Outcome
 
         if self._run is not None and self._decision is not None:
-            self._run.ends(self._decision.exit_code, self._decision.message, **self._decision.facts)
+            self._run.ends(self._decision.exit_code, self._decision.message, **self._decision.evidence)
         elif self._run is not None:
             # The task was cleared, or the triggerer stops: another one will watch.
             self._run.outcome = Outcome.INTERRUPTED

@@ -199,6 +199,11 @@ class Standing:
         return f"{self.wave} (canary)" if self.canary and self.wave != CANARY else self.wave
 
     @property
+    def waits(self) -> bool:
+        """Whether its turn has come, and nobody has answered yet."""
+        return self.stands == _WAITS
+
+    @property
     def pause_seconds(self) -> float | None:
         """The longest pause of its groups that is known."""
         return max((pause for _, pause in self.groups.values() if pause is not None), default=None)
@@ -246,7 +251,7 @@ def standings(ctx: Context) -> tuple[Standing, ...]:
     return tuple(found)
 
 
-_MOVED = "moved"
+_MOVED, _WAITS = "moved", "waits for an approval"
 
 
 def _moving(groups: Sequence[str], waiting: dict[str, str]) -> str:
@@ -261,5 +266,5 @@ def _before(ctx: Context, newest: Approval | None, before: str) -> str:
     if not ctx.plan.approvals.cutover:
         return "is next"
     if newest is None:
-        return "waits for an approval"
+        return _WAITS
     return "approved, and not begun" if newest.answer == APPROVED else f"{newest.answer} by {newest.approver}"

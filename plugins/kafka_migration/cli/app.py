@@ -11,13 +11,24 @@ from typing import Any
 import typer
 
 from kafka_migration.cli.command import Command
-from kafka_migration.cli.commands import access, copy, end, look, mirrormaker, move, producers, prove, run
+from kafka_migration.cli.commands import access, copy, end, init, look, mirrormaker, move, producers, prove, run
 
 #: By the panel of ``--help``, in the order of a migration; a command is called as its function is.
 PANELS: Mapping[str, tuple[Callable[..., Any], ...]] = {
+    "Begin": (init.init,),
     "Migrate": (run.run,),
     "Come from MirrorMaker": (mirrormaker.import_,),
-    "Look": (look.check, look.waves, look.status, look.lag, look.report, look.metrics, look.acls, look.schema),
+    "Look": (
+        look.doctor,
+        look.check,
+        look.waves,
+        look.status,
+        look.lag,
+        look.report,
+        look.metrics,
+        look.acls,
+        look.schema,
+    ),
     "Copy topics": (
         copy.create,
         copy.mirror,

@@ -9,7 +9,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -74,17 +74,17 @@ class Output:
         return self.out.is_terminal and not self.as_json
 
 
-def write_new(texts: Mapping[Path, str], *, secret: Path | None = None) -> list[Path]:
-    """Write each file of ``texts``, all or none; ``secret``, one of them, for its owner alone.
+def write_new(texts: Mapping[Path, str], *, secrets: Collection[Path] = (), field: str = "--write") -> list[Path]:
+    """Write each file of ``texts``, all or none; those of ``secrets`` for their owner alone.
 
-    Raises BadInput, about --write, for a file that is there, or cannot be written.
+    Raises BadInput, about ``field``, for a file that is there, or cannot be written.
     """
     written: list[Path] = []
     contents = {path: text.encode() for path, text in texts.items()}
     try:
         for path, data in contents.items():
             path.parent.mkdir(parents=True, exist_ok=True)
-            mode = 0o600 if path == secret else 0o666
+            mode = 0o600 if path in secrets else 0o666
             # Never through a link, and over nothing.
             with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
                 written.append(path)
@@ -95,5 +95,5 @@ def write_new(texts: Mapping[Path, str], *, secret: Path | None = None) -> list[
         reason = error.strerror or str(error)
         remedy = "remove it, or give another folder" if isinstance(error, FileExistsError) else "give another folder"
         folder = next(iter(texts)).parent
-        raise BadInput(reason, field="--write", value=str(error.filename or folder), remedy=remedy) from error
+        raise BadInput(reason, field=field, value=str(error.filename or folder), remedy=remedy) from error
     return written

@@ -97,16 +97,9 @@ def _run(command: Sequence[str], environ: Mapping[str, str], log: Callable[[str]
     """Exit code and the last lines of standard error; standard output goes to ``log`` line by line."""
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors, Leash() as leash:
         # A group of its own: what ends the Python ends its JVM.
-        process = subprocess.Popen(
-            command,
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            start_new_session=True,
+        process = leash.start(
+            command, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True
         )
-        leash.hold(process.pid)
         with process:
             try:
                 for line in process.stdout or ():

@@ -61,8 +61,8 @@ class Limits:
 
     ``join_bytes``: up to what size small neighbours become one batch, until a topic takes less. ``lease_seconds``: how
     long it may send after its last look at the link's state. ``answer_seconds``: how long
-    an append is waited for; then its connection is closed. ``closed_seconds``: for how long the broker may still take
-    what came over a connection that is closed.
+    an append is waited for; then its connection is closed. ``closed_seconds``: how long a broker may need for what came
+    over a connection that is closed, besides what it waits for replicas.
     ``flush_seconds``: how long it still sends what is queued at its end (half a second, if others wait for it),
     ``settle_seconds`` awaits answers; but of a broker that answers nothing for ``silent_seconds`` none is awaited,
     since all others stand still meanwhile.
@@ -86,9 +86,24 @@ class Limits:
     closed_seconds: float = 5.0
 
     @property
+    def overdue_seconds(self) -> float:
+        """After so long without a look at the link's state a task gives up, and its driver gives it up."""
+        return self.lease_seconds + self.answer_seconds + self.closed_seconds
+
+    @property
+    def replicas_seconds(self) -> float:
+        """How long a broker waits for the replicas of an append, before it answers that they are late."""
+        return self.answer_seconds * 2 / 3
+
+    def landing_seconds(self, requests: int) -> float:
+        """How long the last of so many appends that came over a closed connection may take to its log: a broker reads
+        one request after the other, each when the one before has its replicas, or has waited for them in vain."""
+        return requests * self.replicas_seconds + self.closed_seconds
+
+    @property
     def late_seconds(self) -> float:
         """How long an append may take from its sender to the log, if nobody sees what becomes of it."""
-        return self.answer_seconds + self.closed_seconds
+        return self.answer_seconds + self.landing_seconds(self.in_flight_requests)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,11 +33,8 @@ REQUIRED_CONF = {
 }
 _UNSET = {"spark.task.maxFailures": "4"}
 """Spark's own default, where that is not what is required."""
-_COLUMNS = {
-    name: "string" if name in ("topic", "stand", "halt", "detail") else "bigint"
-    for name in (f.name for f in fields(Receipt))
-    if name != "executor"
-}
+_KINDS = {"str": "string", "float": "double", "int": "bigint"}
+_COLUMNS = {f.name: _KINDS[str(f.type)] for f in fields(Receipt) if f.name != "executor"}
 _SCHEMA = ", ".join(f"`{name}` {kind}" for name, kind in (*_COLUMNS.items(), ("error", "string")))
 _WARM_SECONDS = 10.0
 
@@ -241,7 +238,7 @@ def receipts_of(orders: TaskOrders) -> pyarrow.RecordBatch:
 def _as_batch(rows: list[dict[str, Any]]) -> pyarrow.RecordBatch:
     import pyarrow
 
-    kinds = {"string": pyarrow.string(), "bigint": pyarrow.int64()}
+    kinds = {"string": pyarrow.string(), "bigint": pyarrow.int64(), "double": pyarrow.float64()}
     schema = pyarrow.schema([(name, kinds[kind]) for name, kind in (*_COLUMNS.items(), ("error", "string"))])
     return pyarrow.RecordBatch.from_pylist(rows, schema=schema)
 

@@ -11,9 +11,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kafka_migration.domain.amounts import duration
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
 
-_FOLLOWS_SECONDS = 1.0
+_KEEPS_UP_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +54,25 @@ def sample(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagTrend:
-    """How lag moves. Rates are source offsets a second; ``eta_seconds`` is None for "never" (diverging lag)."""
+    """How lag moves, over ``window_seconds``: 0 for a single sample, which shows no rate.
+
+    Rates are source offsets a second; ``eta_seconds`` is None for "never" (diverging lag). ``keeps_up``: what is copied
+    was written a few seconds ago.
+    """
 
     copied_per_second: float
     produced_per_second: float
     eta_seconds: float | None
+    keeps_up: bool = False
+    window_seconds: float = 0.0
+
+    def __str__(self) -> str:
+        """When the rest is copied, for a person."""
+        if self.eta_seconds is None:
+            return "ETA never, at these rates" if self.window_seconds else "ETA not known yet"
+        if self.keeps_up:
+            return f"keeps up, {self.eta_seconds:.1f} s behind"
+        return f"ETA {duration(self.eta_seconds)}" if self.eta_seconds else "caught up"
 
 
 def trend(samples: Sequence[LagSample]) -> LagTrend:
@@ -71,17 +86,36 @@ def trend(samples: Sequence[LagSample]) -> LagTrend:
     produced = (sum(last.source_ends.values()) - sum(first.source_ends.get(tp, 0) for tp in last.source_ends)) / seconds
     closing = (first.total - last.total) / seconds
     copied = max(0.0, produced + closing)
-    eta: float | None
+    # What follows a live producer this closely has caught up as far as one can: its lag goes up and down, and so would
+    # a time by which it is gone.
+    slower = min(copied, produced)
+    keeps_up = 0 < last.total <= _KEEPS_UP_SECONDS * slower
+    eta: float | None = None
     if last.total == 0:
         eta = 0.0
+    elif keeps_up:
+        eta = last.total / slower
     elif closing > 0:
         eta = last.total / closing
-    else:
-        # What follows a live producer by less than a second has caught up as far as one can, and closes nothing.
-        eta = last.total / copied if last.total <= copied * _FOLLOWS_SECONDS else None
     if eta is not None and not math.isfinite(eta):
         eta = None
-    return LagTrend(copied_per_second=copied, produced_per_second=produced, eta_seconds=eta)
+    return LagTrend(
+        copied_per_second=copied,
+        produced_per_second=produced,
+        eta_seconds=eta,
+        keeps_up=keeps_up,
+        window_seconds=seconds,
+    )
+
+
+def followed(points: Sequence[Sequence[float]], point: Sequence[float], most: int) -> list[list[float]]:
+    """``points`` (time, value) and then ``point``: at most so many, over the whole time, and the newest always."""
+    kept = [list(one) for one in points]
+    if len(kept) > 2 and kept[-1][0] - kept[-2][0] < (kept[-1][0] - kept[0][0]) / most:
+        # It was kept as the newest.
+        kept.pop()
+    kept.append(list(point))
+    return kept if len(kept) <= most else [*kept[:-1:2], kept[-1]]
 
 
 class LagGate:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 #: The first line is the group's number; end of file comes when whoever started this shell is gone.
 _SCRIPT = 'read -r group || exit 0; read -r _; kill -s KILL -- "-$group"'
@@ -20,13 +21,11 @@ class Leash:
     """Kills the process group that it holds once this process is gone; leaves it alone when let go.
 
     with Leash() as leash:
-        process = subprocess.Popen(..., start_new_session=True)
-        leash.hold(process.pid)
+        process = leash.start(...)
     """
 
     def __enter__(self) -> Self:
-        # Before the process that it is for, so that hardly any time is left in between. Out of reach of signals that
-        # are sent to this process's group.
+        # Out of reach of signals that are sent to this process's group.
         self._shell = subprocess.Popen(
             ["/bin/sh", "-c", _SCRIPT],
             stdin=subprocess.PIPE,
@@ -38,11 +37,21 @@ class Leash:
         )
         return self
 
+    def start(self, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+        """Start ``command`` in a group of its own, which is held before its first instruction. ``options`` and errors
+        are those of :class:`subprocess.Popen`."""
+
+        def join() -> None:
+            self.hold(os.getpid())
+
+        # By the new process itself: who starts it may be killed as soon as it is there. What runs between fork and exec
+        # must take no lock, which another thread may have held: these are two system calls.
+        return subprocess.Popen(command, start_new_session=True, preexec_fn=join, **options)  # noqa: PLW1509
+
     def hold(self, group: int) -> None:
         """From now on, process group ``group`` ends with this process."""
         if self._shell.stdin is not None:
-            self._shell.stdin.write(b"%d\n" % group)
-            self._shell.stdin.flush()
+            os.write(self._shell.stdin.fileno(), b"%d\n" % group)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

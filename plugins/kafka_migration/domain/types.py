@@ -101,7 +101,8 @@ class Receipt:
     ``source_end`` where the source has nothing in between); ``source_epoch`` the source's leader epoch of what was
     copied last, -1 if unknown. ``join_bytes`` is up to what size the target takes joined batches, as far as was seen;
     -1 if nobody asked. ``most_bytes`` is the same of all batches, 0 if it has refused none. ``unclear`` is how many
-    requests got no clear answer, ``passing`` how many one about the state of a broker or a topic.
+    requests got no clear answer, ``passing`` how many one about the state of a broker or a topic. ``lands_seconds``:
+    for so long after the task's end what was not answered may still be appended.
     """
 
     topic: str
@@ -123,6 +124,7 @@ class Receipt:
     detail: str = ""
     unclear: int = 0
     passing: int = 0
+    lands_seconds: float = 0.0
     executor: str = ""
 
     def __post_init__(self) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PROBE = "fence: probe"
 ALONE = "rehearsal: nobody but the probe is denied"
-_OPEN_DOOR = "allow.everyone.if.no.acl.found"
+OPEN_DOOR = "allow.everyone.if.no.acl.found"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,10 +135,10 @@ def _alone(ground: Ground, fence: Fence, ban: Ban, names: tuple[str, ...]) -> Ch
         )
     acls = ground.cluster.acls()
     bare = [name for name in names if not any(acl.is_on(ban.kind, name) for acl in acls)]
-    if bare and _OPEN_DOOR in ground.cluster.broker_configs():
+    if bare and OPEN_DOOR in ground.cluster.broker_configs():
         return CheckResult.failed(
             ALONE,
-            evidence=f"brokers have {_OPEN_DOOR}, and no ACL is on {listed(bare)}: the first one, the probe's denial,"
+            evidence=f"brokers have {OPEN_DOOR}, and no ACL is on {listed(bare)}: the first one, the probe's denial,"
             " would shut out everybody who has none",
             remedy="grant the probe and the producers Write by ACLs first",
         )
@@ -153,7 +153,7 @@ def _whom(ctx: Context, ground: Ground, fence: Fence, ban: Ban, names: tuple[str
             evidence=f"no ACL lets anybody {ban.operation.lower()}, and the plan names nobody: whoever does is a super"
             " user, or the brokers let everybody in where no ACL is found",
             remedy="give producers principals of their own with ACLs that let them write, or name them in"
-            " producers.fence.principals",
+            f" {_section(ban)}.principals",
         )
     evidence = f"{listed(found.principals)} on {len(names)} topics"
     if found.everybody:
@@ -161,10 +161,14 @@ def _whom(ctx: Context, ground: Ground, fence: Fence, ban: Ban, names: tuple[str
             name,
             evidence=f"{evidence}; but an ACL lets {EVERYBODY} {ban.operation.lower()}: who else does is not known, and"
             " not denied",
-            remedy="name all that write in producers.fence.principals; a denial for everybody would stop the mirror and"
-            " the reverse link, too",
+            remedy=f"name all that write in {_section(ban)}.principals; a denial for everybody would stop the mirror"
+            " and the reverse link, too",
         )
     return CheckResult.passed(name, evidence)
+
+
+def _section(ban: Ban) -> str:
+    return "producers.fence" if ban.side == "source" else "producers.target_fence"
 
 
 def _may_alter(ground: Ground) -> CheckResult:
@@ -193,11 +197,11 @@ def _own(ground: Ground, fence: Fence, ban: Ban, names: tuple[str, ...], found: 
             remedy="give producers that use it a principal of their own, and name that in producers.fence.principals",
         )
     configs = ground.cluster.broker_configs()
-    if _OPEN_DOOR in configs and own not in fence.super_users and found and not _is_let(found[0], own, ban, names):
+    if OPEN_DOOR in configs and own not in fence.super_users and found and not _is_let(found[0], own, ban, names):
         need, more = ("Read", " (and Write, for the reverse link)") if ban.kind == "TOPIC" else ("Describe", "")
         return CheckResult.failed(
             name,
-            evidence=f"brokers have {_OPEN_DOOR}, and no ACL lets {own} {need.lower()}: with the fence's ACLs on the"
+            evidence=f"brokers have {OPEN_DOOR}, and no ACL lets {own} {need.lower()}: with the fence's ACLs on the"
             f" {ban.kind.lower()}s it would be shut out as well",
             remedy=f"grant {own} {need} on the {ban.kind.lower()}s{more}, and their clients theirs before: the first"
             " ACL on one shuts out whoever has none; or name it in producers.fence.super_users if it is one",

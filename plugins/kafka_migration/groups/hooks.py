@@ -233,20 +233,18 @@ def _run_command(call: HookCall, environ: Mapping[str, str]) -> str:
     # then stay open, and this call hang, for as long as they run.
     with tempfile.TemporaryFile() as output, Leash() as leash:
         try:
-            process = subprocess.Popen(
+            process = leash.start(
                 [program, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=child_environment,
                 cwd="/",
-                start_new_session=True,
             )
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
             raise HookFailed(
                 f"{call}: cannot be started: {error}", remedy=f"check {program} and its interpreter"
             ) from error
-        leash.hold(process.pid)
         try:
             code = _wait(process, call.hook.command_timeout)
         except subprocess.TimeoutExpired:

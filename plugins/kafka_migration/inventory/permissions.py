@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
-from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal
 
 from kafka_migration.domain import ledger
 from kafka_migration.domain.errors import BadInput
+from kafka_migration.kafka.types import Acl
 
 if TYPE_CHECKING:
     from kafka_migration.plans.model import Plan
@@ -109,6 +109,8 @@ _WAY_BACK = "the way back"
 #: Of no use to a migration that goes through: asked for by name where it is wanted.
 OPTIONAL_RIGHTS: tuple[Right, ...] = (
     Right(side="source", on=On.CLUSTER, operation="DescribeConfigs", why="`access` compares client quotas"),
+    Right(side="target", on=On.CLUSTER, operation="Alter", why="`access --apply` makes ACLs"),
+    Right(side="target", on=On.CLUSTER, operation="AlterConfigs", why="`access --apply` sets client quotas"),
     Right(side="target", on=On.TOPICS, operation="Delete", why="`cancel` and `mirror --again` delete what was created"),
     Right(side="source", on=On.TOPICS, operation="Write", why=_WAY_BACK),
     Right(side="source", on=On.TOPICS, operation="AlterConfigs", why=_WAY_BACK),
@@ -146,17 +148,22 @@ class Rule:
     def __str__(self) -> str:
         return describe(self.right, self.name + ("*" if self.prefixed else ""))
 
+    def acl(self, principal: str) -> Acl:
+        """The ACL for ``principal``."""
+        return Acl(
+            resource_type=RESOURCE[self.right.on].replace(" ", "_").upper(),
+            resource=self.name,
+            pattern="PREFIXED" if self.prefixed else "LITERAL",
+            principal=principal,
+            host="*",
+            operation=self.right.code,
+            permission="ALLOW",
+        )
+
     def as_dict(self) -> dict[str, Any]:
         """For JSON; types of resources and patterns as Kafka's protocol names them."""
-        return {
-            "side": self.right.side,
-            "resource_type": RESOURCE[self.right.on].replace(" ", "_").upper(),
-            "resource": self.name,
-            "pattern": "PREFIXED" if self.prefixed else "LITERAL",
-            "operation": self.right.code,
-            "permission": "ALLOW",
-            "why": self.right.why,
-        }
+        acl = {name: value for name, value in asdict(self.acl("")).items() if name not in ("principal", "host")}
+        return {"side": self.right.side, **acl, "why": self.right.why}
 
 
 def describe(right: Right, name: str) -> str:
@@ -253,24 +260,3 @@ def by_resource(given: Iterable[Rule]) -> dict[tuple[str, str, bool], tuple[str,
         key = (RESOURCE[rule.right.on], rule.name, rule.prefixed)
         found[key] = (*found.get(key, ()), rule.right.operation)
     return found
-
-
-def commands(given: Iterable[Rule], *, principal: str, servers: str) -> tuple[str, ...]:
-    """The ACLs as command lines of Kafka's own tool, as few as possible. ``servers`` as a shell word.
-
-    The administrator's own credentials are in the file ``admin.properties``, never on the command line.
-    """
-    together: dict[tuple[str, bool, tuple[str, ...]], list[str]] = {}
-    for (kind, name, prefixed), allowed in by_resource(given).items():
-        together.setdefault((kind, prefixed, allowed), []).append(name)
-    lines = []
-    for (kind, prefixed, allowed), names in together.items():
-        words = ["kafka-acls", "--bootstrap-server", servers, "--command-config", "admin.properties", "--add"]
-        words += ["--allow-principal", quote(principal)]
-        words += [word for operation in allowed for word in ("--operation", operation)]
-        if prefixed:
-            words += ["--resource-pattern-type", "prefixed"]
-        option = "--" + kind.replace(" ", "-")
-        words += [option] if kind == "cluster" else [word for name in names for word in (option, quote(name))]
-        lines.append(" ".join(words))
-    return tuple(lines)

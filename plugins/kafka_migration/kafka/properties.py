@@ -103,6 +103,11 @@ _REMEDIES = {
 }
 
 
+def is_property(name: str) -> bool:
+    """Whether a connection may have it, by librdkafka's name or one that means the same."""
+    return name in _KNOWN or name in _ALIASES
+
+
 def normalised(conn_id: str, given: Mapping[str, object]) -> dict[str, str]:
     """``given`` under librdkafka's names, values as text. Raises BadInput with property and remedy."""
 

@@ -1,10 +1,11 @@
-"""What a cluster holds beside topics, groups and ACLs: disks, producers, quotas, users. All read-only."""
+"""What a cluster holds beside topics, groups and ACLs: disks, producers, quotas, users."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from kafka.protocol.admin import (
+    AlterClientQuotasRequest,
     DescribeClientQuotasRequest,
     DescribeLogDirsRequest,
     DescribeProducersRequest,
@@ -23,7 +24,7 @@ _SCRAM = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 
 
 class ResourceCalls(TopicCalls):
-    """Whatever else a cluster holds. All of it is only read."""
+    """Whatever else a cluster holds. All of it is only read, but for client quotas."""
 
     def api_versions(self) -> dict[str, tuple[int, int]]:
         """API name (``Produce``) -> (lowest, highest version) that every broker takes."""
@@ -151,6 +152,29 @@ class ResourceCalls(TopicCalls):
             return tuple(sorted(found, key=repr))
 
         return raw.run(asked, ask)
+
+    def alter_quotas(self, changes: Mapping[tuple[tuple[str, str | None], ...], Mapping[str, float | None]]) -> None:
+        """Set limits by entity and key, None removes one; other limits of the same entity stay. Needs AlterConfigs on
+        the cluster. If this raises, some of them may have been set."""
+        raw, asked = self._clients.raw(), self._clients.asked("AlterConfigs", "cluster (quotas)")
+        kind = AlterClientQuotasRequest.EntryData
+        entries = [
+            kind(
+                entity=[kind.EntityData(entity_type=of, entity_name=name) for of, name in entity],
+                ops=[
+                    kind.OpData(key=key, value=value or 0.0, remove=value is None)
+                    for key, value in sorted(limits.items())
+                ],
+            )
+            for entity, limits in changes.items()
+        ]
+
+        async def ask() -> None:
+            answer = await raw.send(AlterClientQuotasRequest(entries=entries, validate_only=False), None)
+            for entry in answer.entries:
+                raw.require(asked, entry.error_code, entry.error_message)
+
+        raw.run(asked, ask)
 
     def scram_users(self) -> tuple[ScramUser, ...]:
         """All SCRAM users (KIP-554, Kafka 2.7), without their secrets, which cannot be read. Needs Describe on the

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kafka_migration.domain.checks import Verdict
 from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import Refused
-from kafka_migration.domain.lag import LagGate, LagSample, LagTrend, sample, trend
+from kafka_migration.domain.lag import LagGate, LagSample, LagTrend, followed, sample, trend
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.link.halts import remedies
 from kafka_migration.link.heartbeat import describe as describe_mirror
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
 
 _TREND_SAMPLES = 15
+#: Of a wait, however long it lasts: enough for a plot, and small enough for the journal.
+_MOST_KEPT = 120
 #: So long may Spark take to start, and a mirror that died to be tried again. Past it without a record copied, waiting
 #: for lag to fall is waiting for a mirror that cannot run (for example, with a wrong jar).
 MIRROR_SECONDS = 600.0
@@ -59,7 +61,7 @@ class LagReport:
         return remedies(self.halted.values(), self.direction, self.generation)
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON types only; ``eta_seconds`` null means never."""
+        """JSON types only; ``eta_seconds`` null means never (or, of a single look, not known)."""
         return {
             "at": self.at,
             "mirror": self.mirror,
@@ -72,6 +74,7 @@ class LagReport:
             "copied_per_second": round(self.trend.copied_per_second, 1),
             "produced_per_second": round(self.trend.produced_per_second, 1),
             "eta_seconds": None if self.trend.eta_seconds is None else round(self.trend.eta_seconds, 1),
+            "keeps_up": self.trend.keeps_up,
         }
 
 
@@ -128,6 +131,8 @@ class LagWait:
         settings = ctx.plan.lag_gate
         self.interval_seconds = settings.interval_seconds
         self.last: LagReport | None = None
+        self._began, self.history = 0.0, list[list[float]]()
+        """Lag over time, for a plot: seconds since the first look, and offsets."""
         self._gate = LagGate(threshold=settings.threshold_records, samples=settings.samples)
         self._ctx, self._meter = ctx, LagMeter(ctx)
         self._copied: int | None = None
@@ -138,6 +143,9 @@ class LagWait:
         topics have changed so that records are in danger: looked at first and last, since it asks for all configs."""
         is_first, report = self.last is None, self._meter.read()
         self.last = report
+        self._began = report.sample.at if is_first else self._began
+        seen = (round(report.sample.at - self._began, 1), report.total)
+        self.history = followed(self.history, seen, _MOST_KEPT)
         self._ctx.log(describe(report))
         if report.halted:
             halted = ", ".join(f"{tp} {reason}" for tp, reason in sorted(report.halted.items())[:5])
@@ -193,13 +201,14 @@ def verify(ctx: Context) -> LagGateResult:
 
 def describe(report: LagReport) -> str:
     """One line for a person."""
-    eta = "never" if report.trend.eta_seconds is None else f"{report.trend.eta_seconds:,.0f} s"
+    trend = report.trend
     halted = f", {len(report.halted)} halted" if report.halted else ""
     held = f"; the mirror is {report.held}" if report.held else ""
     open_ = f"; {undecided(report.sample)}" if report.sample.undecided else ""
+    rates = f"copying {trend.copied_per_second:,.0f}/s, produced {trend.produced_per_second:,.0f}/s, "
     return (
-        f"lag {report.total:,} in {len(report.sample.lag)} partitions, copying {report.trend.copied_per_second:,.0f}/s,"
-        f" produced {report.trend.produced_per_second:,.0f}/s, ETA {eta}{halted}{held}{open_}"
+        f"lag {report.total:,} in {len(report.sample.lag)} partitions, {rates if trend.window_seconds else ''}{trend}"
+        f"{halted}{held}{open_}"
     )
 
 

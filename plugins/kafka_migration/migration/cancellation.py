@@ -17,6 +17,7 @@ from kafka_migration.domain.states import known
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
+    from kafka_migration.state.journal import Journal
 
 KIND, NAME = "cancelled", "migration"
 
@@ -89,7 +90,12 @@ class Cancellation:
 
 def read(ctx: Context) -> Cancellation | None:
     """The newest cancellation, whether the migration has begun again since or not; None if there never was one."""
-    value = ctx.journal.read(KIND, NAME)
+    return of(ctx.journal)
+
+
+def of(journal: Journal) -> Cancellation | None:
+    """The same of the migration of ``journal``."""
+    value = journal.read(KIND, NAME)
     return None if value is None else Cancellation.from_dict(value)
 
 

@@ -26,13 +26,11 @@ from kafka_migration.kafka.cluster import Cluster, Role
 from kafka_migration.kafka.lookup import find_connection
 from kafka_migration.kafka.topic_log import TopicLog
 from kafka_migration.migration.signing import Keyring, find_keys
+from kafka_migration.plans.base import PLAIN_NAME
 from kafka_migration.plans.model import Plan
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.link import LinkState
 from kafka_migration.state.store import MemoryStore, SegmentStore, Store, TopicStore
-
-#: As a wave may be called: its name is a part of journal keys, whose parts slashes separate.
-_KEY = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +48,7 @@ class Scope:
     torn: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.key and not _KEY.fullmatch(self.key):
+        if self.key and not re.fullmatch(PLAIN_NAME, self.key):
             raise ValueError(f"a scope cannot be called {self.key!r}: use a-z, 0-9, dots, dashes and underscores")
         if bool(self.key) != (self.topics is not None and self.groups is not None):
             raise ValueError("a wave has a name, its topics and its groups; the whole plan has none of the three")

@@ -21,6 +21,7 @@ from kafka_migration.plans.problems import InvalidPlan
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
     from kafka_migration.plans.model import Plan
+    from kafka_migration.state.journal import Journal
 
 KIND, NAME, MIRROR = "plan", "plan", "mirror"
 
@@ -64,7 +65,12 @@ class Joined:
 
 def joined(ctx: Context) -> Joined | None:
     """The plan that joined last; None before `create`. An earlier version recorded no history."""
-    value = ctx.journal.read(KIND, NAME)
+    return of(ctx.journal)
+
+
+def of(journal: Journal) -> Joined | None:
+    """The same of the migration of ``journal``."""
+    value = journal.read(KIND, NAME)
     if value is None:
         return None
     return Joined(

@@ -7,9 +7,10 @@ where its library looks for them (AWS_ACCESS_KEY_ID, a role, a configuration fil
 from __future__ import annotations
 
 import hashlib
-import os
+import json
 import re
 import tempfile
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -19,6 +20,10 @@ from typing import Any
 from kafka_migration.domain.errors import BadInput, CouldNotFindOut
 from kafka_migration.plans.places import REPORTS_DIRECTORY
 
+#: No plan is called so. The reports' own folders may be another user's.
+_BOARD = ".board"
+#: Of the shape of what is in it: another one is not shown.
+BOARD_FORMAT = 1
 #: The page of a site that names the others.
 _INDEX = "index.html"
 #: Stores without folders: a name is enough, and to make a folder might make a bucket.
@@ -170,9 +175,30 @@ def write_text(file: Place, text: str) -> None:
     if isinstance(file, Store):
         file.parent.write({file.url.rpartition("/")[2]: text.encode()})
         return
-    beside = file.with_name(f".{file.name}.{os.getpid()}")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(file)
+    # Several threads, and machines that share the folder, may write at once.
+    beside = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(file)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def board_files(place: Place, name: str) -> tuple[Place, Place]:
+    """Where migration ``name`` stands, for the board: the whole page, and what a list of migrations shows of it."""
+    return place / _BOARD / "pages" / f"{name}.json", place / _BOARD / "summaries" / f"{name}.json"
+
+
+def read_json(file: Place) -> dict[str, Any] | None:
+    """An object, or None where there is none, or none that can be read. Raises CouldNotFindOut for a store that is
+    away."""
+    try:
+        text = file.read() if isinstance(file, Store) else file.read_bytes()
+        found = json.loads(text or b"null")
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def is_file(file: Place) -> bool:

@@ -303,7 +303,7 @@ def of_flow(name: str, value: str) -> Counterpart | None:
         case "sync.topic.acls.enabled":
             if is_off:
                 return not_needed("no ACL is copied")
-            return no_counterpart("`access PLAN` shows which ACLs the target lacks, and the commands that make them")
+            return no_counterpart("`access PLAN` shows which ACLs the target lacks, `access PLAN --apply` makes them")
         case "key.converter" | "value.converter" | "header.converter":
             if value.strip() == BYTES_CONVERTER:
                 return _DESERIALIZED

@@ -201,7 +201,7 @@ def _differences(found: Configuration, flows: Sequence[Flow], plans: Mapping[str
                 " target."
             )
         if not flow.is_first and "sync.topic.acls.enabled" not in flow.options:
-            yield f"{flow.title}: ACLs are not copied, which MirrorMaker 2 does: `access PLAN` shows what is lacking."
+            yield f"{flow.title}: ACLs are not copied by and by, as MirrorMaker 2 does: `access --apply` makes them."
         if not flow.is_first and flow.is_on("heartbeats.replication.enabled", default=True):
             yield f"{flow.title}: MirrorMaker's heartbeats are not copied."
     for one, other in itertools.combinations(flows, 2):

@@ -148,7 +148,7 @@ def read(paths: Iterable[Path]) -> Configuration:
     """Properties of dedicated MirrorMakers, and JSON of connectors. Raises BadInput for what is neither."""
     found = Configuration()
     for path in paths:
-        data = _bytes(path)
+        data = content(path)
         if data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
             for name, config in _connectors(path, data):
                 file = f"{path}, {name}" if name else str(path)
@@ -173,7 +173,7 @@ def read_first(consumer: Path, producer: Path, command: Mapping[str, str]) -> Co
     flow = Flow(source="source", target="target", has_checkpoints=False, is_first=True)
     files: tuple[tuple[Side, str, Path], ...] = ((SOURCE, "consumer", consumer), (TARGET, "producer", producer))
     for side, role, path in files:
-        for setting in _properties(found, path, _bytes(path)).values():
+        for setting in _properties(found, path, content(path)).values():
             _note_client(found, flow, side, Client(setting.name, role, 0, setting))
     for name, value in command.items():
         setting = Setting(file="command line", name=name, value=value)
@@ -183,22 +183,30 @@ def read_first(consumer: Path, producer: Path, command: Mapping[str, str]) -> Co
     return found
 
 
-def _bytes(path: Path) -> bytes:
+def content(path: Path, option: str = "") -> bytes:
+    """What stands in a file that ``option`` names. Raises BadInput."""
     try:
         return path.read_bytes()
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise BadInput(f"cannot be read ({reason})", file=str(path), remedy="name a configuration file") from None
+        remedy = "name a configuration file"
+        raise BadInput(f"cannot be read ({reason})", file=str(path), field=option, remedy=remedy) from None
+
+
+def pairs(path: Path, data: bytes, option: str = "") -> list[tuple[str, str]]:
+    """Names and values of a file of Java properties, line by line. Raises BadInput, which quotes none of them."""
+    try:
+        return [(one.key, one.value) for one in javaproperties.parse(data) if isinstance(one, javaproperties.KeyValue)]
+    except javaproperties.InvalidUEscapeError:
+        # Not its message: what it quotes may be a piece of a password.
+        message = "no Java properties: a \\u that no four hexadecimal digits follow"
+        raise BadInput(message, file=str(path), field=option, remedy="correct the escape") from None
 
 
 def _properties(found: Configuration, path: Path, data: bytes) -> dict[str, Setting]:
     """As Java reads them from a file: of a name that is written twice, the last line counts."""
     settings: dict[str, Setting] = {}
-    try:
-        pairs = [(one.key, one.value) for one in javaproperties.parse(data) if isinstance(one, javaproperties.KeyValue)]
-    except javaproperties.InvalidUEscapeError as error:
-        raise BadInput(f"no Java properties: {error}", file=str(path), remedy="correct the escape") from None
-    for name, value in pairs:
+    for name, value in pairs(path, data):
         setting = _setting(str(path), name, value)
         if name in settings and settings[name] != setting:
             found.note(settings[name], ignored("a later line with the same name counts"))

@@ -28,6 +28,10 @@ class Access(PlanModel):
     exclude: tuple[Principal | Literal["User:*"], ...] = ()
     """Principals of the source whose ACLs the target need not have; User:* for those of everybody."""
 
+    own_principal: Principal | None = None
+    """The migration's own principal on the target, where its connection does not name it (certificates, tokens): what
+    denies it, or limits it, is not copied."""
+
     @model_validator(mode="after")
     def _each_once(self) -> Self:
         found = Contradictions()

@@ -10,6 +10,9 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 #: The type of every error that our own validators raise; ``ctx`` holds ``remedy``.
 OURS = "plan"
 
+#: How a migration, or a wave of it, may be called: a part of file names, journal keys and names in Airflow.
+PLAIN_NAME = r"[a-z0-9][a-z0-9._-]{0,62}"
+
 Seconds = Annotated[float, Field(gt=0, le=31_536_000, allow_inf_nan=False)]
 """A duration in seconds, up to a year."""
 

@@ -37,8 +37,7 @@ def read_plans(folder: Path | None = None, environ: Mapping[str, str] | None = N
     Files that are not ``*.yaml`` or ``*.yml``, and the reference plan, are none. Two plans of one name would be one
     migration: none of them is valid. A folder that is not there is a problem, too.
     """
-    environ = os.environ if environ is None else environ
-    folder = folder or Path(environ.get(PLANS_DIRECTORY) or shipped("migration_plans"))
+    folder = folder or plans_folder(environ)
     valid: dict[Path, Plan] = {}
     problems: dict[Path, BadInput] = {}
     if not folder.is_dir():
@@ -53,6 +52,12 @@ def read_plans(folder: Path | None = None, environ: Mapping[str, str] | None = N
     problems |= _ambiguous(valid)
     sound = {file: plan for file, plan in valid.items() if file not in problems}
     return PlanFolder(valid=sound, problems=problems)
+
+
+def plans_folder(environ: Mapping[str, str] | None = None) -> Path:
+    """KAFKA_MIGRATION_PLANS, or the checkout's migration_plans/."""
+    environ = os.environ if environ is None else environ
+    return Path(environ.get(PLANS_DIRECTORY) or shipped("migration_plans"))
 
 
 def _is_plan(file: Path) -> bool:

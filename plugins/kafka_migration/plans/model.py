@@ -16,7 +16,16 @@ from kafka_migration.domain.digest import digest_of
 from kafka_migration.domain.direction import SOURCE, TARGET, Side
 from kafka_migration.plans.access import Access
 from kafka_migration.plans.alerts import Alerts
-from kafka_migration.plans.base import ConnectionId, Contradictions, Name, PlanModel, Seconds, each_once, wrong
+from kafka_migration.plans.base import (
+    PLAIN_NAME,
+    ConnectionId,
+    Contradictions,
+    Name,
+    PlanModel,
+    Seconds,
+    each_once,
+    wrong,
+)
 from kafka_migration.plans.hooks import Hook
 from kafka_migration.plans.patterns import GroupSelection, TopicSelection
 from kafka_migration.plans.places import APPROVALS_CONNECTION
@@ -271,7 +280,7 @@ class Plan(PlanModel):
     version: Literal[1]
     """Version of this format."""
 
-    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+    name: Annotated[str, Field(pattern=f"^{PLAIN_NAME}$")]
     """The migration's name: its DAG, its state on the target and its report are found by it."""
 
     source: ConnectionId

@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from kafka_migration.plans.base import Contradictions, Name, PlanModel, each_once
+from kafka_migration.plans.base import PLAIN_NAME, Contradictions, Name, PlanModel, each_once
 from kafka_migration.plans.patterns import Patterns
 
 
@@ -21,7 +21,7 @@ AtLeastOne = Annotated[int, Field(ge=1)]
 class GivenWave(PlanModel):
     """A wave by patterns, within what topics and groups of the plan select."""
 
-    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+    name: Annotated[str, Field(pattern=f"^{PLAIN_NAME}$")]
     """The wave's name: commands and approvals name it."""
 
     topics: Annotated[Patterns, Field(min_length=1)]

@@ -13,13 +13,12 @@ Undo: nothing brings back what was deleted; `create` (after `approve plan`) begi
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from kafka_migration.copy.orders import Limits
+from kafka_migration.access import grants
 from kafka_migration.domain.errors import NotAuthorized, Refused
 from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.domain.listing import listed
@@ -30,6 +29,7 @@ from kafka_migration.groups.looks import subscribed_topics
 from kafka_migration.groups.record import GroupRecord
 from kafka_migration.kafka.errors import NotSupported
 from kafka_migration.link import lifecycle, reverse, seal
+from kafka_migration.link.claim import claimed
 from kafka_migration.migration import cancellation
 from kafka_migration.migration.cancellation import Cancellation, State
 from kafka_migration.migration.history import KIND as PHASE
@@ -47,10 +47,6 @@ from kafka_migration.validation.record import LATEST
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
-
-_LIMITS = Limits()
-#: For so long what a mirror sent may land that did not record its end (docs/mirror.md, rule 7).
-LATE_SECONDS = _LIMITS.lease_seconds + _LIMITS.late_seconds
 
 #: A fence on the source's producers, as the journal keeps it, and its state once producers may write again.
 _FENCE, _LIFTED = "fence", "lifted"
@@ -141,6 +137,8 @@ def apply(ctx: Context, *, by: str, reason: str = "", keep_topics: bool = False)
     _delete(ctx, [one for one in todo if one.action is Action.DELETE])
     for text in begun.left:
         ctx.log(text)
+    if grants.made(ctx.journal):
+        ctx.log("ACLs and quotas that `access --apply` made stay: `access PLAN --undo` removes them")
     return Cancelled(topics=todo, cancellation=_forget(ctx, begun))
 
 
@@ -295,30 +293,21 @@ def _end_mirror(ctx: Context) -> None:
 def _cut_off(ctx: Context, *, keep_topics: bool) -> None:
     """No mirror of the link writes from here on. What one may have sent before it died has landed, if a topic is to be
     deleted: a topic of the same name could not be distinguished from it by old brokers."""
-    before = ctx.link.attempts()
-    attempt = uuid.uuid4().hex
-    ctx.link.claim(attempt, at=ctx.stamp())
-    claimed = ctx.clock.monotonic()
-    todo = delete.check(ctx, keep=keep_topics)
-    pinned = ctx.link.topics()
-    left = [one for one in todo if one.topic in pinned and one.topic_id == pinned[one.topic].ids[1]]
-    foreign = seal.cut_off(ctx, [tp for one in left for tp in one.topic_partitions])
-    going = {one.topic for one in todo if one.action is Action.DELETE}
-    if seen := [f"{tp}: {detail}" for tp, detail in sorted(foreign.items()) if tp.topic in going]:
-        raise Refused(
-            f"migration {ctx.plan.name} is fenced, and no topic was deleted, as somebody else wrote to the target:"
-            f" {listed(seen, separator='; ')}",
-            remedy="find out who writes there; if nobody needs that, delete these topics by hand and run this again;"
-            f" {_KEEP}",
-        )
-    unseen = [name for name, is_running in before.items() if is_running]
-    if unseen and going:
-        waits = max(0.0, claimed + LATE_SECONDS - ctx.clock.monotonic())
-        ctx.log(f"a mirror did not record its end: waiting {waits:.0f} s for what it may have sent")
-        ctx.clock.sleep(waits)
-        # Certainly dead by now: the next call does not wait again.
-        ctx.link.forget_attempts(unseen)
-    ctx.link.end_attempt(attempt, at=ctx.stamp())
+    with claimed(ctx) as claim:
+        todo = delete.check(ctx, keep=keep_topics)
+        pinned = ctx.link.topics()
+        left = [one for one in todo if one.topic in pinned and one.topic_id == pinned[one.topic].ids[1]]
+        foreign = seal.cut_off(ctx, [tp for one in left for tp in one.topic_partitions])
+        going = {one.topic for one in todo if one.action is Action.DELETE}
+        if seen := [f"{tp}: {detail}" for tp, detail in sorted(foreign.items()) if tp.topic in going]:
+            raise Refused(
+                f"migration {ctx.plan.name} is fenced, and no topic was deleted, as somebody else wrote to the target:"
+                f" {listed(seen, separator='; ')}",
+                remedy="find out who writes there; if nobody needs that, delete these topics by hand and run this"
+                f" again; {_KEEP}",
+            )
+        if going:
+            claim.await_landing()
 
 
 def _became(todo: Iterable[Outgoing], begun: Cancellation) -> dict[str, str]:

@@ -1,13 +1,13 @@
 """Copy a halted topic again: its target topic is deleted, created as it was, and pinned by its new id.
 
 The offset map, positions and halts belong to the pinned ids, so they begin anew with the new topic, and what an earlier
-run still writes is void. A mirror that runs is ended by a claim on the link, before its topic goes. Only while no
-consumer has moved: an offset on the target means nothing in another topic.
+run still writes is void. A mirror that runs is ended by a claim on the link, and what it sent has landed, before its
+topic goes: brokers that take appends by name would put it into the new one. Only while no consumer has moved: an offset
+on the target means nothing in another topic.
 """
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,6 +18,7 @@ from kafka_migration.domain.types import TopicPartition, TopicSpec
 from kafka_migration.groups.record import GroupRecord, Step
 from kafka_migration.kafka.errors import TopicExists
 from kafka_migration.link import readers, seal, start
+from kafka_migration.link.claim import claimed
 from kafka_migration.state.link import LinkTopic
 from kafka_migration.topics import create, delete, locks
 from kafka_migration.topics.declared import AGAIN, HELD, INTENT, KEPT_OPEN, KIND, Action, TopicStep, mirrored
@@ -90,15 +91,15 @@ def check(ctx: Context, topics: Sequence[str], *, unsealed: bool = False) -> tup
 def apply(ctx: Context, topics: Sequence[str], *, unsealed: bool = False) -> tuple[Again, ...]:
     """Do it; the mirror then copies these topics from where it began. Killed anywhere, the next call converges."""
     todo = check(ctx, topics, unsealed=unsealed)
-    attempt = uuid.uuid4().hex
-    if not ctx.dry_run:
-        ctx.link.claim(attempt, at=ctx.stamp())
     for again in todo:
         ctx.log(str(again))
-        if not ctx.dry_run:
-            _renew(ctx, again)
     if not ctx.dry_run:
-        ctx.link.end_attempt(attempt, at=ctx.stamp())
+        with claimed(ctx) as claim:
+            claim.await_landing()
+            # Somebody may have moved a group meanwhile.
+            todo = check(ctx, topics, unsealed=unsealed)
+            for again in todo:
+                _renew(ctx, again)
     return todo
 
 

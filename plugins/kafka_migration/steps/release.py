@@ -1,12 +1,14 @@
 """Release: a migration gives up its locks on topics, once it is done with them, so that another one may have them.
 
-What it created and wrote stays, its journal too; ``create`` locks them again, if nobody else has by then. Topics with
+A mirror that died, or waits for a cluster, is ended by a claim on its link, and what it sent is waited for. What the
+migration created and wrote stays, its journal too; ``create`` locks them again, if nobody else has by then. Topics with
 retention disabled while mirroring stay so, and are named: after this nobody restores them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from kafka_migration.domain.direction import Direction
@@ -16,6 +18,7 @@ from kafka_migration.domain.listing import listed
 from kafka_migration.fence import fence
 from kafka_migration.groups.record import GroupRecord
 from kafka_migration.link import lifecycle, reverse, stragglers, switched
+from kafka_migration.link.claim import claimed
 from kafka_migration.link.heartbeat import mirror_state
 from kafka_migration.steps.step import Decision
 from kafka_migration.topics import keeping
@@ -27,10 +30,10 @@ if TYPE_CHECKING:
 
 
 def check(ctx: Context, *, forced: bool = False) -> tuple[str, ...]:
-    """The topics that this migration holds. Raises Refused while its mirror may write to them, a group or its producers
-    are in the middle of their move, or records on the source behind the cut wait for a decision. ``forced``: a person
-    knows that a mirror that did not record its end has ended, and what still stands on the source."""
-    _refuse_mirror(ctx, forced=forced)
+    """The topics that this migration holds. Raises Refused while its mirror runs, a group or its producers are in the
+    middle of their move, or records on the source behind the cut wait for a decision. ``forced``: a person knows what
+    still stands on the source."""
+    _refuse_mirror(ctx)
     fence.require_none(ctx)
     records = GroupRecord.all(ctx.journal)
     if not forced and not _is_back(ctx, records.values()):
@@ -55,7 +58,7 @@ def _is_back(ctx: Context, records: Collection[GroupRecord]) -> bool:
     return newest.direction is Direction.REVERSE and is_home
 
 
-def _refuse_mirror(ctx: Context, *, forced: bool) -> None:
+def _refuse_mirror(ctx: Context) -> None:
     state, _ = mirror_state(ctx)
     if state == "running":
         raise Refused(
@@ -63,41 +66,49 @@ def _refuse_mirror(ctx: Context, *, forced: bool) -> None:
             remedy="end it first: `stop` (drained, through its gate) or `stop --now` (where it stands)",
         )
     back = reverse.begun(ctx)
-    was_back = "" if back is None else mirror_state(back)[0]
-    is_open = back is not None and back.link.seal() is None
-    if was_back == "silent" and is_open and not forced and (kept := ctx.journal.all(keeping.KIND)):
-        raise Refused(
-            f"the reverse mirror of {ctx.plan.name} did not record how it ended, and may still write to the source:"
-            f" topics there keep every record for it, {listed(sorted(kept))}",
-            remedy="start it again (`mirror --reverse`) and end it; or first verify that none of its processes runs,"
-            " and then add --force, which gives the topics of the source their configs back",
-        )
-    if was_back == "running":
+    if back is not None and mirror_state(back)[0] == "running":
         raise Refused(
             f"the reverse mirror of {ctx.plan.name} is running, and copies from its topics to the source",
             remedy="end it first, where `mirror --reverse` runs (Ctrl-C, or SIGTERM)",
         )
     seal = ctx.link.seal()
-    is_sealed = seal is not None and seal.is_complete
-    # Silence proves nothing: a driver that waits for a cluster sends no heartbeat, and writes again afterwards. Where
-    # every partition shows the seal, nothing that it sends is taken.
-    if any(ctx.link.attempts().values()) and not forced and not is_sealed:
-        raise Refused(
-            f"a mirror of {ctx.plan.name} did not record how it ended, and may still write to its topics",
-            remedy="start the mirror again and end it (`stop --now`); or first verify that none of its processes runs,"
-            " its Spark tasks included, and then add --force",
-        )
-    if seal is not None and not is_sealed:
+    if seal is not None and not seal.is_complete:
         raise Refused(
             f"sealing of the link began at {seal.at}, and not every partition shows the seal",
             remedy="run `stop` again, which completes the seal",
         )
 
 
+def _unseen(ctx: Context) -> Iterator[Context]:
+    """Both directions' links whose mirror did not record its end. Silence proves nothing: a driver that waits for a
+    cluster sends no heartbeat, and would write again afterwards. Where every partition shows the seal, nothing that it
+    sends is taken."""
+    for one in (ctx, reverse.begun(ctx)):
+        if one is not None and any(one.link.attempts().values()):
+            seal = one.link.seal()
+            if seal is None or not seal.is_complete:
+                yield one
+
+
 def apply(ctx: Context, *, forced: bool = False) -> tuple[str, ...]:
-    """Give them up; returns which. A second call gives up nothing."""
+    """Give them up; returns which. A second call gives up nothing. Takes minutes where a mirror died, unless
+    ``forced``."""
     ctx.require_whole("releasing topics")
     topics = check(ctx, forced=forced)
+    unseen = [*_unseen(ctx)]
+    for _ in unseen:
+        ctx.log("end a mirror that did not record its end" + ("" if forced else ", and wait for what it may have sent"))
+    with ExitStack() as stack:
+        claims = [stack.enter_context(claimed(one)) for one in ([] if ctx.dry_run else unseen)]
+        for claim in claims:
+            if not forced:
+                claim.await_landing()
+        # Much may have begun meanwhile.
+        topics = check(ctx, forced=forced) if claims else topics
+        return _give_up(ctx, topics)
+
+
+def _give_up(ctx: Context, topics: tuple[str, ...]) -> tuple[str, ...]:
     fence.end_rehearsals(ctx)
     # Where no switch, and no completion, does it: consumers alone went back.
     keeping.give_back(ctx)

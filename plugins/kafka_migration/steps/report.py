@@ -11,14 +11,12 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.approvals import record as approval_record
 from kafka_migration.approvals import waves
 from kafka_migration.compare.result import Equality
-from kafka_migration.domain.amounts import moment, seconds
 from kafka_migration.domain.direction import TARGET
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Refused
 from kafka_migration.fence import record as fence_record
@@ -33,6 +31,8 @@ from kafka_migration.migration.history import KIND as PHASE
 from kafka_migration.migration.joined import joined
 from kafka_migration.migration.reports import Place, is_file, write_text
 from kafka_migration.steps import status
+from kafka_migration.steps.pages import rendered
+from kafka_migration.steps.plots import plots
 from kafka_migration.steps.step import Decision
 from kafka_migration.validation import verdict
 from kafka_migration.validation.record import compared
@@ -140,19 +140,13 @@ def apply(
 
 def as_html(report: Mapping[str, Any]) -> str:
     """The page: one file without references to others, readable on light and dark screens."""
-    # Imported here: nothing but a report needs it.
-    from jinja2 import Environment, StrictUndefined
-
-    source = resources.files("kafka_migration").joinpath("templates", _TEMPLATE).read_text(encoding="utf-8")
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"number": _number, "seconds": seconds, "when": moment, "short": _short}
     own = {
         "format", "migration", "written_at", "plan", "inventory", "phases", "approvals", "topics", "mirror", "halts",
         "losses", "validation", "data_docs", "groups", "groups_left", "waves", "exceptions", "cancelled",
         "completed",
     }  # fmt: skip
     extra = {name: section for name, section in report.items() if name not in own}
-    return environment.from_string(source).render(**{name: report[name] for name in own}, extra=extra)
+    return rendered(_TEMPLATE, **{name: report[name] for name in own}, extra=extra, plots=plots(report))
 
 
 # -- sections -------------------------------------------------------------------------------------------------------
@@ -347,20 +341,6 @@ def _exceptions_of_group(group: Mapping[str, Any]) -> Iterator[str]:
 def _compared(validation: Mapping[str, Any]) -> dict[str, Any]:
     """By topic; the journal has them packed."""
     return {name: topic._asdict() for name, topic in compared(validation).items()}
-
-
-# -- how values look on the page ------------------------------------------------------------------------------------
-
-
-def _number(value: object) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-
-
-def _short(value: str | None) -> str:
-    """A digest, short enough for a table; the whole one is in the JSON."""
-    return value[: len("sha256:") + 12] if value else "-"
 
 
 def run(ctx: Context, *, reports: Place) -> Decision:

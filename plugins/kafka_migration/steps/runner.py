@@ -41,7 +41,7 @@ def run(ctx: Context, name: str, *, part: str = "", **options: Any) -> Decision:
     ctx.make_state()
     with phase(ctx, name + part) as account:
         decision = step.verbs.run(step.seen(ctx), **options)
-        account.ends(decision.exit_code, _summary(decision), **decision.facts)
+        account.ends(decision.exit_code, _summary(decision), **decision.evidence)
     return decision
 
 
@@ -57,7 +57,7 @@ def wait(ctx: Context, name: str, *, part: str = "") -> Decision:
         return decision if decision.exit_code else run(ctx, name, part=part)
     with phase(ctx, name + part) as account:
         decision = _decided(ctx, step)
-        account.ends(decision.exit_code, _summary(decision), **decision.facts)
+        account.ends(decision.exit_code, _summary(decision), **decision.evidence)
     return decision
 
 

@@ -110,13 +110,17 @@ class GroupStatus:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagSummary:
     """Replication lag in offsets of where the link reads; ``worst`` are the partitions that are furthest behind,
-    ``topics`` the lag of each topic, ``undecided`` is what open transactions hold back."""
+    ``topics`` the lag of each topic, ``undecided`` is what open transactions hold back. Rates are offsets a second,
+    with an ``outlook`` for people; they take two looks."""
 
     total: int
     partitions: int
     worst: tuple[tuple[str, int], ...]
     topics: Mapping[str, int] = field(default_factory=dict)
     undecided: str = ""
+    copied_per_second: float | None = None
+    produced_per_second: float | None = None
+    outlook: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,8 +250,9 @@ def as_fields(value: Any) -> dict[str, Any]:
     return {name: getattr(value, name) for name in value.__dataclass_fields__}
 
 
-def read(ctx: Context) -> Status:
-    """The page as of now. Raises only what reading the target's state raises."""
+def read(ctx: Context, meter: LagMeter | None = None) -> Status:
+    """The page as of now; with rates where ``meter``, of the same context, has looked before. Raises only what reading
+    the target's state raises."""
     unknown: dict[str, str] = {}
     topics, done = sorted(ctx.journal.all("topic")), completion.read(ctx)
     return Status(
@@ -256,7 +261,7 @@ def read(ctx: Context) -> Status:
         at=ctx.clock.now(),
         phases=phases(ctx),
         mirror=_mirror(ctx),
-        lag=_lag(ctx, unknown, "lag"),
+        lag=_lag(meter or LagMeter(ctx), unknown, "lag"),
         way_back=None if done and done.ended else _way_back(ctx, unknown),
         halts=halts(ctx),
         losses=tuple(all_losses(ctx)),
@@ -361,13 +366,16 @@ def _way_back(ctx: Context, unknown: dict[str, str]) -> WayBack | None:
     if back is None:
         return None
     return WayBack(
-        mirror=_mirror(back), lag=_lag(back, unknown, "way_back"), halts=halts(back), validation=_validation(back)
+        mirror=_mirror(back),
+        lag=_lag(LagMeter(back), unknown, "way_back"),
+        halts=halts(back),
+        validation=_validation(back),
     )
 
 
-def _lag(ctx: Context, unknown: dict[str, str], part: str) -> LagSummary | None:
+def _lag(meter: LagMeter, unknown: dict[str, str], part: str) -> LagSummary | None:
     try:
-        report = LagMeter(ctx).read()
+        report = meter.read()
     except MigrationError as error:
         unknown[part] = error.message
         return None
@@ -375,12 +383,16 @@ def _lag(ctx: Context, unknown: dict[str, str], part: str) -> LagSummary | None:
     topics = Counter[str]()
     for tp, lag in report.sample.lag.items():
         topics[tp.topic] += lag
+    trend = report.trend if report.trend.window_seconds else None
     return LagSummary(
         total=report.total,
         partitions=len(report.sample.lag),
         worst=tuple((str(tp), lag) for tp, lag in worst if lag),
         topics=dict(sorted(topics.items())),
         undecided=undecided(report.sample),
+        copied_per_second=None if trend is None else round(trend.copied_per_second, 1),
+        produced_per_second=None if trend is None else round(trend.produced_per_second, 1),
+        outlook=str(trend or ""),
     )
 
 

@@ -27,15 +27,22 @@ class Decision:
     """How a step ended. ``exit_code`` as the command line's (0 done, 1 no, 2 bad input, 3 could not be found out).
 
     ``message`` is for people; its first line stands for the whole in a table. ``facts`` are small JSON values, for the
-    steps that follow; ``notes`` what a log should have besides. ``value`` is the result that all this was taken from,
-    for a caller that shows more of it; it is not in :meth:`as_dict`.
+    steps that follow; ``notes`` what a log should have besides. ``kept`` is for the journal alone, as the report shows
+    it; ``value`` is the result that all this was taken from, for a caller that shows more of it. Neither is in
+    :meth:`as_dict`.
     """
 
     exit_code: int = 0
     message: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    kept: Mapping[str, Any] = field(default_factory=dict)
     value: Any = None
+
+    @property
+    def evidence(self) -> dict[str, Any]:
+        """What the journal keeps of it."""
+        return {**self.facts, **self.kept}
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only."""

@@ -28,6 +28,7 @@ class Wait:
             exit_code=0 if result.passed else 1,
             message=f"{result.reason}{remedy}",
             facts={"lag": result.report.total},
+            kept={"history": self._wait.history},
             value=result,
         )
 
@@ -37,4 +38,5 @@ class Wait:
         seen = "nothing was measured" if last is None else describe(last)
         remedy = "see that the mirror runs and keeps up (mirror.num_streams), then clear this task: it waits again"
         facts = {} if last is None else {"lag": last.total}
-        return Decision(exit_code=1, message=f"{overdue}: {seen}\n  remedy: {remedy}", facts=facts)
+        kept = {"history": self._wait.history}
+        return Decision(exit_code=1, message=f"{overdue}: {seen}\n  remedy: {remedy}", facts=facts, kept=kept)

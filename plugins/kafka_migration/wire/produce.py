@@ -24,24 +24,24 @@ class Append:
         batches: Mapping[TopicPartition, Batch],
         *,
         answer_seconds: float = 30.0,
+        replicas_seconds: float = 20.0,
         allowed: Callable[[], bool] | None = None,
     ) -> None:
         """Send one batch per partition to ``node``, acks=all. Never raises; :meth:`answers` does.
 
         The request is written (or queued behind earlier ones of the same connection) before this returns, so that
         calls in a row arrive in that order. Without an answer after ``answer_seconds`` its connection is closed; the
-        broker itself gives up on its replicas before that. Once ``allowed`` is false no byte of it is sent. Topics are
-        named by id where both sides have them (see :meth:`WireCluster.topic_id`): a recreated one answers with an error
-        instead of taking the data.
+        broker itself gives up on its replicas after ``replicas_seconds``, before that. Once ``allowed`` is false no
+        byte of it is sent. Topics are named by id where both sides have them (see :meth:`WireCluster.topic_id`): a
+        recreated one answers with an error instead of taking the data.
         """
         self.node = node
         topics: dict[str, list[tuple[int, Batch]]] = {}
         for tp, batch in batches.items():
             topics.setdefault(tp.topic, []).append((tp.partition, batch))
         ids = TopicIds({name: cluster.topic_id(name) for name in topics})
-        answer_ms = round(1000 * answer_seconds)
-        request = LeanProduceRequest(topics, ids, timeout_ms=answer_ms * 2 // 3)
-        self.future = cluster.begin(request, node, timeout_ms=answer_ms, allowed=allowed)
+        request = LeanProduceRequest(topics, ids, timeout_ms=round(1000 * replicas_seconds))
+        self.future = cluster.begin(request, node, timeout_ms=round(1000 * answer_seconds), allowed=allowed)
 
     @property
     def was_not_sent(self) -> bool:

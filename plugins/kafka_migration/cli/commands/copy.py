@@ -40,8 +40,8 @@ def release(
         bool,
         typer.Option(
             "--force",
-            help="Release although a mirror run did not record its end, or records behind the cut are undecided; first"
-            " verify that none of its processes runs, and that nobody needs these records.",
+            help="Release at once although a mirror did not record its end, or although records behind the cut are"
+            " undecided; first verify that none of its processes runs, and that nobody needs these records.",
         ),
     ] = False,
     dry_run: DryRun = False,
@@ -120,7 +120,7 @@ def mirror(
     debug: Debug = False,
 ) -> None:
     """Copy records on Spark until it is stopped. May be killed at any moment, and started again."""
-    from kafka_migration.cli.render.status import lag_beside
+    from kafka_migration.cli.render.live import lag_beside
     from kafka_migration.cli.render.status import outcome as shown
     from kafka_migration.link import reverse as phase_reverse
     from kafka_migration.link import seal as phase_seal

@@ -6,9 +6,10 @@ import shlex
 import sys
 import threading
 from collections.abc import Iterable
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from kafka_migration.inventory.permissions import Names, Rule, Side
     from kafka_migration.migration.context import Context
     from kafka_migration.plans.model import Plan
+    from kafka_migration.steps.status import Status
     from kafka_migration.waves.order import Waves
 
 
@@ -36,6 +38,19 @@ def check(plan: PlanFile, as_json: Json = False, debug: Debug = False) -> None:
         seen = preflight.check(ctx)
     output.result(seen.as_dict(), shown(seen))
     raise typer.Exit(seen.exit_code)
+
+
+def doctor(as_json: Json = False, debug: Debug = False) -> None:
+    """Check this installation: packages, Java and Spark, jars, approval key, Airflow, folders, clock. Asks no cluster,
+    and changes nothing."""
+    from kafka_migration.cli.render.tables import checks
+    from kafka_migration.domain.checks import Gate
+    from kafka_migration.steps import doctor as step
+
+    gate = Gate.of("installation", step.check())
+    value = {"ok": gate.is_open, "checks": [result.as_dict() for result in gate.results]}
+    Output(as_json=as_json).result(value, checks("This installation", gate.results))
+    raise typer.Exit(gate.exit_code)
 
 
 def schema() -> None:
@@ -152,16 +167,56 @@ def _write_plans(ctx: Context, found: Waves, folder: Path) -> list[Path]:
     return write_new(texts)
 
 
-def status(plan: PlanFile, as_json: Json = False, debug: Debug = False) -> None:
+def status(
+    plan: PlanFile,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="Go on until interrupted: one screen, with rates, and what needs a person."),
+    ] = False,
+    interval: Annotated[
+        float, typer.Option(min=1, max=3600, callback=finite, help="With --watch: seconds from one look to the next.")
+    ] = 5.0,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
     """Show one page: phases, mirror, lag, halts with remedies, groups, approvals, verdict, locks."""
     from kafka_migration.cli.render.status import status as shown
     from kafka_migration.steps import status as phase_status
 
     output = Output(as_json=as_json)
     with opened(plan, output) as ctx:
+        if watch:
+            _watch_status(ctx, output, interval)
         page = phase_status.read(ctx)
     output.result(page.as_dict(), shown(page))
     raise typer.Exit(1 if page.stragglers else 0)
+
+
+def _watch_status(ctx: Context, output: Output, interval: float) -> NoReturn:
+    from kafka_migration.cli.render import live
+    from kafka_migration.link.lag import LagMeter
+    from kafka_migration.steps import attention
+    from kafka_migration.steps import status as phase_status
+
+    meter = LagMeter(ctx)
+
+    def look() -> tuple[Status, tuple[attention.Attention, ...]]:
+        nonlocal ctx, meter
+        if (newest := ctx.newest()) is not ctx:
+            # A later generation of the link has begun: rates are its own.
+            ctx, meter = newest, LagMeter(newest)
+        page = phase_status.read(ctx, meter)
+        return page, attention.needed(page, ctx.plan)
+
+    live.watch(
+        output,
+        look,
+        page=lambda seen: live.screen(*seen),
+        line=lambda seen: live.summary(*seen),
+        as_dict=lambda seen: {**seen[0].as_dict(), "needs": [asdict(need) for need in seen[1]]},
+        rest=lambda: ctx.clock.sleep(interval),
+        whole=True,
+    )
 
 
 def report(
@@ -199,8 +254,8 @@ def lag(
     debug: Debug = False,
 ) -> None:
     """Show how far the mirror is behind the source, and how fast it closes in."""
+    from kafka_migration.cli.render.live import watch_lag
     from kafka_migration.cli.render.status import lag as shown
-    from kafka_migration.cli.render.status import watch_lag
     from kafka_migration.link import lag as phase_lag
     from kafka_migration.topics import drift as phase_drift
 
@@ -297,6 +352,7 @@ def acls(
     """Print the ACLs that the migration needs, and no more. Changes nothing, and grants nothing."""
     from kafka_migration.domain.listing import listed
     from kafka_migration.inventory import permissions
+    from kafka_migration.kafka import acl_commands
     from kafka_migration.plans.load import load_plan
 
     kind, separator, name = principal.partition(":")
@@ -316,13 +372,13 @@ def acls(
     for cluster in wanted:
         servers = _servers(loaded, cluster)
         rules = permissions.rules(loaded, cluster, known)
-        commands = permissions.commands(rules, principal=principal, servers=servers)
+        commands = acl_commands.adding((rule.acl(principal) for rule in rules), servers=servers)
         value["rules"] += [rule.as_dict() for rule in rules]
         value["commands"] += commands
         parts += _rules_shown(cluster, rules, commands)
         if more := permissions.rules(loaded, cluster, known, optional=True):
             value["optional"] += [rule.as_dict() for rule in more]
-            commands = permissions.commands(more, principal=principal, servers=servers)
+            commands = acl_commands.adding((rule.acl(principal) for rule in more), servers=servers)
             why = listed(sorted({rule.right.why for rule in more}))
             parts += _rules_shown(f"{cluster}, optional ({why})", more, commands)
     output.result(value, *parts)

@@ -95,5 +95,5 @@ def import_(
     if write is not None:
         secret = write / _CONNECTIONS
         plans = {write / file: text for file, text in made.texts().items()}
-        written = write_new({**plans, secret: made.variables()}, secret=secret)
+        written = write_new({**plans, secret: made.variables()}, secrets=[secret])
     output.result(made.as_dict() | {"written": [str(path) for path in written]}, *shown(made, written))

@@ -343,16 +343,14 @@ class MirrorProcess:
     def _run(self) -> int:
         with ExitStack() as stack:
             leash = stack.enter_context(Leash())
-            process = subprocess.Popen(
+            # A group of its own, so that the leash ends its JVM, too.
+            process = leash.start(
                 self._arguments,
                 stdin=subprocess.DEVNULL,
                 stdout=sys.stderr,
                 # The mirror asks no gate, so it needs no approval key.
                 env=without_keys(os.environ),
-                # A group of its own, so that the leash ends its JVM, too.
-                start_new_session=True,
             )
-            leash.hold(process.pid)
             self._process = process
             if self._ending.is_set():
                 process.terminate()

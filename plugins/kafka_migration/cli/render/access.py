@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from kafka_migration.access.difference import in_words, where
 from kafka_migration.access.limits import shown, words
 from kafka_migration.cli.render.tables import facts, grid
 from kafka_migration.domain.listing import listed
 
 if TYPE_CHECKING:
     from kafka_migration.access.difference import AccessDiff
+    from kafka_migration.access.grants import Grants, ToUndo
     from kafka_migration.access.limits import Limit, Limits
     from kafka_migration.kafka.types import Acl
 
@@ -27,7 +29,7 @@ def difference(seen: AccessDiff, limits: Limits) -> RenderableType:
     missing = [_row(acl) for acl in seen.missing]
     left_out = [(*_row(one.acl), one.why) for one in seen.left_out]
     count = len(missing) + len(limits.missing)
-    lacks = f"{count} missing: `access PLAN --commands` prints what makes them" if count else "none missing"
+    lacks = f"{count} missing: `--apply` makes them, `--commands` prints how" if count else "none missing"
     quotas = ("of", "limit", ">source", ">target")
     ours = [_limit(limit) for limit in (*limits.missing, *limits.different)]
     others = [_limit(limit) for limit in limits.by_hand]
@@ -38,6 +40,23 @@ def difference(seen: AccessDiff, limits: Limits) -> RenderableType:
         grid("Client quotas of others, too: set them by hand, if they are wanted", quotas, others),
         facts(("note", text) for text in (*seen.notes, *limits.unknown, *_users(limits))),
         Text(f"{seen.present} ACLs there, {lacks}", "bold yellow" if count else "green"),
+    )
+
+
+def lines(grants: Grants) -> Iterator[str]:
+    """Each ACL and limit, for whoever is asked."""
+    yield from map(in_words, grants.acls)
+    yield from (f"{limit.key}={shown(limit.value)} of {words(limit.entity)}" for limit in grants.limits)
+
+
+def staying(found: ToUndo) -> RenderableType:
+    """What is not removed, and why."""
+    columns = ("permission", "principal", "operation", "on")
+    stay, quotas = [_row(acl) for acl in found.stay.acls], ("of", "limit", ">set", ">before")
+    return Group(
+        grid("Stay, as another migration may go by them", columns, stay[:_SHOWN], note=_more(len(stay))),
+        grid("Stay, as another migration goes by them", quotas, [_limit(limit) for limit in found.stay.limits]),
+        grid("Stay, as somebody has set another value since", quotas, [_limit(limit) for limit in found.changed]),
     )
 
 
@@ -57,6 +76,4 @@ def _more(count: int) -> str:
 
 
 def _row(acl: Acl) -> tuple[str, str, str, str]:
-    pattern = " (prefix)" if acl.pattern == "PREFIXED" else ""
-    host = "" if acl.host == "*" else f", from {acl.host}"
-    return acl.permission, acl.principal, acl.operation, f"{acl.resource_type} {acl.resource}{pattern}{host}"
+    return acl.permission, acl.principal, acl.operation, where(acl)

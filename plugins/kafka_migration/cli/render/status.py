@@ -1,17 +1,11 @@
-"""The page of ``status``, replication lag, and how the mirror ended.
-
-Lag is a redrawn page or a status line for a person at a terminal, and plain lines for everything else.
-"""
+"""The page of ``status``, replication lag, and how the mirror ended."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.text import Text
 
 from kafka_migration.cli.render.tables import Cell, checks, digest, drift, facts, grid, number
@@ -20,19 +14,15 @@ from kafka_migration.domain.listing import listed
 
 if TYPE_CHECKING:
     from kafka_migration.approvals.record import Approval
-    from kafka_migration.cli.output import Output
     from kafka_migration.domain.types import TopicPartition
     from kafka_migration.link.lag import LagReport
     from kafka_migration.migration.cancellation import Cancellation
-    from kafka_migration.migration.context import Context
-    from kafka_migration.plans.model import Plan
     from kafka_migration.steps.status import HaltStatus, MirrorStatus, Status
     from kafka_migration.steps.stop import StopResult
     from kafka_migration.topics.drift import DriftStatus
 
-_OUTCOMES = {"done": "green", "running": "", "refused": "bold red", "failed": "bold red", "bad input": "bold red"}
+OUTCOMES = {"done": "green", "running": "", "refused": "bold red", "failed": "bold red", "bad input": "bold red"}
 _SHOWN = 15
-_BESIDE_SECONDS = 2.0
 
 
 def status(page: Status) -> RenderableType:
@@ -116,7 +106,7 @@ def _phases(page: Status) -> RenderableType:
     rows = (
         (
             phase.name,
-            Text(phase.outcome, _OUTCOMES.get(phase.outcome, "")),
+            Text(phase.outcome, OUTCOMES.get(phase.outcome, "")),
             moment(phase.started),
             seconds(phase.seconds) + (f" (run {phase.runs})" if phase.runs > 1 else ""),
             phase.detail,
@@ -128,7 +118,7 @@ def _phases(page: Status) -> RenderableType:
 
 def _mirror(page: Status) -> RenderableType:
     mirror = page.mirror
-    rows: list[tuple[str, Cell]] = [("mirror", _state(mirror))]
+    rows: list[tuple[str, Cell]] = [("mirror", state(mirror))]
     held = [text for text in (mirror.controls.describe(), mirror.waiting) if text]
     rows += [("held back", Text(text, "yellow")) for text in held]
     rows += [("copied again", Text(text, "yellow")) for text in mirror.rewound]
@@ -175,7 +165,7 @@ def _way_back(page: Status) -> list[tuple[str, Cell]]:
         if back.lag.total:
             left = f"{number(back.lag.total)} offsets of the target would be lost if it were gone now; `rollback` waits"
     rows: list[tuple[str, Cell]] = [
-        ("way back", Text("reverse mirror ").append(_state(back.mirror, " --reverse")).append(f"; {left}"))
+        ("way back", Text("reverse mirror ").append(state(back.mirror, " --reverse")).append(f"; {left}"))
     ]
     if back.halts:
         halted = listed(f"{halt.partition} {halt.reason} ({halt.detail})" for halt in back.halts)
@@ -185,7 +175,8 @@ def _way_back(page: Status) -> list[tuple[str, Cell]]:
     return rows
 
 
-def _state(mirror: MirrorStatus, option: str = "") -> Text:
+def state(mirror: MirrorStatus, option: str = "") -> Text:
+    """What the mirror is, and what is asked of it."""
     because = f" ({mirror.reason})" if mirror.reason else ""
     wish = "" if mirror.desired == "run" else f", asked to {mirror.desired}{because}"
     if mirror.state == "silent":
@@ -223,13 +214,12 @@ def _losses(page: Status) -> list[RenderableType]:
 
 def lag(report: LagReport, changes: Sequence[DriftStatus] = ()) -> RenderableType:
     """The sum, the partitions that are furthest behind, and what has changed about topics beneath the mirror."""
-    eta = report.trend.eta_seconds
     head = facts(
         (
             ("lag", f"{number(report.total)} offsets in {len(report.sample.lag)} partitions"),
             ("copied", f"{report.trend.copied_per_second:,.0f} offsets/s"),
             ("produced", f"{report.trend.produced_per_second:,.0f} offsets/s"),
-            ("ETA", "never, at these rates" if eta is None else seconds(eta)),
+            ("ETA", str(report.trend).removeprefix("ETA ")),
             ("mirror", report.mirror + (f", {report.held}" if report.held else "")),
         )
     )
@@ -290,66 +280,3 @@ def outcome(value: Mapping[str, Any]) -> RenderableType:
     if value["halted"]:
         rows.append(("halted", ", ".join(value["halted"]) + " (see `status`)"))
     return facts(rows)
-
-
-def watch_lag(ctx: Context, output: Output) -> NoReturn:
-    """Show lag every ``lag_gate.interval_seconds`` until interrupted. With ``--json``, a document a line."""
-    from rich.live import Live
-
-    from kafka_migration.link.lag import LagMeter, describe
-
-    meter = LagMeter(ctx)
-    first = meter.read()
-    if output.is_live:
-        with Live(lag(first), console=output.out, auto_refresh=False) as live:
-            while True:
-                ctx.clock.sleep(ctx.plan.lag_gate.interval_seconds)
-                live.update(lag(meter.read()), refresh=True)
-    report = first
-    while True:
-        if output.as_json:
-            output.json(report.as_dict(), indent=None)
-        else:
-            output.line(f"{report.at} {describe(report)}")
-        ctx.clock.sleep(ctx.plan.lag_gate.interval_seconds)
-        report = meter.read()
-
-
-@contextmanager
-def lag_beside(
-    plan: Plan, output: Output, *, reverse: bool = False, seconds: float = _BESIDE_SECONDS
-) -> Iterator[Callable[[str], None]]:
-    """How a long step reports its progress: lines; at a terminal, with the present lag in a line below them.
-
-    ``seconds`` lie between two looks. ``reverse``: the lag of the reverse link.
-    """
-    if not output.err.is_terminal:
-        yield output.log
-        return
-    ended = threading.Event()
-    with output.err.status("starting") as line:
-
-        def look() -> None:
-            # A context of its own: stores are not shared between threads.
-            from kafka_migration.domain.errors import MigrationError
-            from kafka_migration.link.lag import LagMeter, describe
-            from kafka_migration.migration.context import open_context
-
-            while not ended.is_set():
-                try:
-                    with open_context(plan) as ctx:
-                        meter = LagMeter(ctx.reverse() if reverse else ctx)
-                        while not ended.wait(seconds):
-                            line.update(escape(describe(meter.read())))
-                except MigrationError as error:
-                    # Only the line depends on it; the mirror has its own way of bearing an outage.
-                    line.update(escape(f"lag unknown: {error.message.splitlines()[0]}"))
-                    ended.wait(seconds)
-
-        thread = threading.Thread(target=look, name="lag", daemon=True)
-        thread.start()
-        try:
-            yield output.log
-        finally:
-            ended.set()
-            thread.join(timeout=_BESIDE_SECONDS)

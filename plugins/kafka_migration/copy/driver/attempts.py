@@ -10,7 +10,7 @@ If all earlier attempts recorded that they had ended, with every request answere
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import kafka.errors as kafka_errors
 from kafka.protocol.admin import DescribeConfigsRequest
@@ -27,6 +27,8 @@ from kafka_migration.wire.cluster import NO_TOPIC_ID, WireCluster
 
 _STATE = (LINKS_TOPIC, OFFSET_MAP_TOPIC, PROGRESS_TOPIC)
 _BROKER, _MEMORY = 4, "producer.id.expiration.ms"
+#: What brokers before 3.4 go by instead (KIP-854).
+_MEMORY_BEFORE = "transactional.id.expiration.ms"
 
 
 class Attempts:
@@ -50,6 +52,8 @@ class Attempts:
         self._before: set[str] = set()
         self._dead_at = self._mine_dead_at = float("-inf")
         self._held: dict[TopicPartition, float] = {}
+        self._lands: dict[TopicPartition, float] = {}
+        self._landed_at: dict[TopicPartition, float] = {}
         self._memory_ms: int | None = None
         self._memory_known = False
 
@@ -85,7 +89,7 @@ class Attempts:
 
     def ended(self) -> None:
         """This run has ended, and every request that it ever sent was answered, or is fenced and dead."""
-        if self._clock() < self._mine_dead_at:
+        if self._clock() < max(self._mine_dead_at, *self._landed_at.values(), float("-inf")):
             return
         if self._clock() >= self._dead_at:
             self._link.forget_attempts(name for name in self._before if name != self.name)
@@ -102,14 +106,37 @@ class Attempts:
         self._link.recall(round_id)
         self._mine_dead_at = self._clock() + self._unseen
 
-    def closed(self) -> None:
-        """Tasks ended in order, and closed their connections with requests unanswered: these may land for a while."""
-        self._mine_dead_at = max(self._mine_dead_at, self._clock() + self._limits.closed_seconds)
+    def closed(self, partitions: Mapping[TopicPartition, float]) -> None:
+        """Connections were closed with requests of ``partitions`` unanswered: these may land for so many seconds, and
+        not for less than a broker may need for them."""
+        for tp, seconds in partitions.items():
+            # What came before may be under way still.
+            is_landing = self._clock() < self._landed_at.get(tp, float("-inf"))
+            self._lands[tp] = max(seconds, self._lands.get(tp, 0.0) if is_landing else 0.0)
+        self._await_landing(partitions)
+
+    def answered(self, partitions: Iterable[TopicPartition]) -> None:
+        """All that a task has sent of ``partitions`` was answered: what came before is dead, if it had the time."""
+        since = max(self._dead_at, self._mine_dead_at)
+        for tp in partitions:
+            if self._clock() >= max(since, self._landed_at.get(tp, float("-inf"))):
+                self._lands[tp] = 0.0
+
+    def stalled(self, partitions: Iterable[TopicPartition]) -> None:
+        """The leaders of ``partitions`` did not answer until just now, and may take only now what they were sent."""
+        self._await_landing(partitions)
+
+    def _await_landing(self, partitions: Iterable[TopicPartition]) -> None:
+        for tp in partitions:
+            # What an earlier run has sent, whose end nobody saw, is not known.
+            unknown = 0.0 if self._dead_at == float("-inf") else self._limits.late_seconds
+            seconds = max(self._limits.closed_seconds, self._lands.get(tp, unknown))
+            self._landed_at[tp] = max(self._landed_at.get(tp, float("-inf")), self._clock() + seconds)
 
     def hold(self, partitions: Iterable[TopicPartition]) -> None:
         """``partitions`` were fenced: until whatever came before is dead, the fence must not be forgotten."""
         for tp in partitions:
-            self._held[tp] = self._mine_dead_at
+            self._held[tp] = max(self._mine_dead_at, self._landed_at.get(tp, float("-inf")))
 
     def hold_seconds(self, tp: TopicPartition) -> float:
         """For how much longer ``tp`` is held."""
@@ -165,27 +192,25 @@ def refuse_sealed(link: Link) -> None:
 
 
 async def producer_memory_ms(cluster: WireCluster) -> int | None:
-    """The shortest ``producer.id.expiration.ms`` of all brokers (KIP-854), or None if any does not report it.
-
-    Needs DescribeConfigs on the cluster; brokers before 3.4 do not know the config.
-    """
+    """For how long brokers remember a producer, the shortest of all, or None if any does not report it. Needs
+    DescribeConfigs on the cluster."""
     found: list[int] = []
     for broker in cluster.manager.cluster.brokers():
         resource = DescribeConfigsRequest.DescribeConfigsResource(
-            resource_type=_BROKER, resource_name=str(broker.node_id), configuration_keys=[_MEMORY]
+            resource_type=_BROKER, resource_name=str(broker.node_id), configuration_keys=[_MEMORY, _MEMORY_BEFORE]
         )
         try:
             response = await cluster.send(DescribeConfigsRequest(resources=[resource]), broker.node_id)
         except kafka_errors.KafkaError:
             return None
-        values = [
-            int(config.value)
+        values = {
+            config.name: int(config.value)
             for result in response.results
             if not result.error_code
             for config in result.configs
-            if config.name == _MEMORY and config.value is not None
-        ]
+            if config.value is not None
+        }
         if not values:
             return None
-        found += values
+        found.append(values.get(_MEMORY, values.get(_MEMORY_BEFORE, 0)))
     return min(found, default=None)

@@ -263,7 +263,7 @@ class _Hanging:
     def __init__(self, under_way: CopyRound, limits: Limits) -> None:
         self.under_way = under_way
         #: By then whatever they do in order is over.
-        self.patience = limits.lease_seconds + limits.late_seconds + limits.flush_seconds + limits.settle_seconds
+        self.patience = limits.overdue_seconds + limits.flush_seconds + limits.settle_seconds
         self.were_hurried = False
         self._since: float | None = None
 

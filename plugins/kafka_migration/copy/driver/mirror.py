@@ -447,11 +447,20 @@ class Mirror:
                 unsettled.discard(tp)
                 if receipt.stand == Stand.HALTED:
                     self._partitions.halt(tp, receipt.halt, receipt.detail)
-        if unsettled:
-            self._attempts.closed()
+        self._await_landing(unsettled, receipts)
         # Whose request went wrong may hold up its fence: whoever only has runs ahead is not in it.
         self._partitions.fence((unsettled | suspected) & active.keys() - troubled)
         self._partitions.fence(troubled & active.keys())
+
+    def _await_landing(self, unsettled: Iterable[TopicPartition], receipts: Sequence[Receipt]) -> None:
+        """Reckon with what was sent and not answered: of who halted, too, and of whoever has no receipt with all that
+        can be under way."""
+        limits = self.settings.limits
+        most = limits.landing_seconds(limits.in_flight_requests)
+        lands = {TopicPartition(each.topic, each.partition): each.lands_seconds for each in receipts}
+        closed = {tp: lands.get(tp, most) for tp in unsettled} | {tp: found for tp, found in lands.items() if found}
+        self._attempts.closed(closed)
+        self._attempts.answered(lands.keys() - closed.keys())
 
     def _is_troubled(self, tp: TopicPartition, receipt: Receipt) -> bool:
         """True if a request of ``tp`` got no clear answer: it rests, longer each time."""

@@ -182,7 +182,7 @@ class Partitions:
             return
         if self.waiting.keys() & starts.keys():
             # A broker that was frozen may take what it was sent before only now.
-            self.attempts.closed()
+            self.attempts.stalled(self.waiting.keys() & starts.keys())
         positions = {tp: before.position for tp, before in known.items() if before is not None}
         self._under_way = self.fences.begin(starts, positions=positions, source_starts=starts)
         self._fencing = {tp: known[tp] for tp in starts}

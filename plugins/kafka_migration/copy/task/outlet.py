@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 
@@ -67,6 +68,11 @@ class Outlet:
         self._windows: dict[int, Window] = {}
         self._not_ready: dict[int, float] = {}
         self._answered_at: dict[int, float] = {}
+        # Since when the oldest request to a broker is the one that it works on, and how many were lost with it.
+        self._oldest_since: dict[int, float] = {}
+        self._lost: Counter[int] = Counter()
+        self._lands: dict[Append, float] = {}
+        self._newest_throttle: dict[int, float] = {}
         self.is_stale = False
 
     def start(self) -> None:
@@ -90,10 +96,11 @@ class Outlet:
         round. A broker that has gone silent holds up nobody: its partitions get one. Unless this ``bears_quotas``,
         neither does one whose quota has us wait."""
         await self._await_answers(seconds, bears_quotas=bears_quotas)
-        waiting = {tp for append, request in self._under_way.items() if self._throttled(append.node) for tp in request}
-        for tp, copy in self.copies.items():
-            for prepared in list(copy.in_flight):
-                copy.unanswered(prepared, "no answer while its copy round ended", is_passing=tp in waiting)
+        why = "no answer while its copy round ended"
+        for append, request in self._under_way.items():
+            lands, is_passing = self._lands_seconds(append), bool(self._throttled(append.node))
+            for tp, prepared in request.items():
+                self.copies[tp].unanswered(prepared, why, is_passing=is_passing, lands_seconds=lands)
 
     async def _await_answers(self, seconds: float, *, bears_quotas: bool) -> None:
         began = time.monotonic()
@@ -134,6 +141,7 @@ class Outlet:
                     node,
                     {tp: p.data for tp, p in request.items()},
                     answer_seconds=self.limits.answer_seconds,
+                    replicas_seconds=self.limits.replicas_seconds,
                     allowed=self._may_send,
                 )
                 if append.was_not_sent:
@@ -144,6 +152,9 @@ class Outlet:
                     await self.loop.woken(0.05)
                     continue
                 self._not_ready.pop(node, None)
+                if not in_flight:
+                    # The first one on its connection, or behind what was answered.
+                    self._oldest_since[node], self._lost[node] = time.monotonic(), 0
                 self._under_way[append] = request
                 append.then(partial(self._answered, append))
         finally:
@@ -194,15 +205,20 @@ class Outlet:
         try:
             waiting = self._under_way.pop(append)
             self._answered_at[append.node] = time.monotonic()
+            lands = 0.0
             if error is None:
                 self._windows[append.node].answered(sum(len(prepared.data) for prepared in waiting.values()), throttle)
-            self._settle(waiting, answers, error)
+                self._oldest_since[append.node], self._lost[append.node] = time.monotonic(), 0
+                self._newest_throttle[append.node] = throttle
+            else:
+                lands = self._lands_seconds(append)
+            self._settle(waiting, answers, error, lands)
         except Exception as unexpected:  # kafka-python would swallow it
             self.loop.fail(unexpected)
         self.loop.wake()
 
     def _settle(
-        self, waiting: dict[TopicPartition, Prepared], answers: list[Appended], error: Exception | None
+        self, waiting: dict[TopicPartition, Prepared], answers: list[Appended], error: Exception | None, lands: float
     ) -> None:
         for answer in answers:
             self.copies[answer.partition].answered(waiting.pop(answer.partition), answer)
@@ -213,7 +229,21 @@ class Outlet:
             why = str(error) or type(error).__name__
             self.target.forget_leaders(waiting)
         for tp, prepared in waiting.items():
-            self.copies[tp].unanswered(prepared, why)
+            self.copies[tp].unanswered(prepared, why, lands_seconds=lands)
+
+    def _lands_seconds(self, append: Append) -> float:
+        """For how long from now a request may land that gets no answer. Asked for one after the other, in their order;
+        of one that was waited for in vain again when its connection is closed."""
+        if append not in self._lands:
+            node, now = append.node, time.monotonic()
+            before = self._lost[node]
+            self._lost[node] += 1
+            # A broker that throttles reads nothing meanwhile, behind each of them.
+            muted = self._lost[node] * max(self._throttled(node), self._newest_throttle.get(node, 0.0))
+            over = self._oldest_since.get(node, now) + self.limits.landing_seconds(before + 1)
+            # A broker that was frozen until just now has the whole row before it.
+            self._lands[append] = max(over - now, self.limits.landing_seconds(before)) + muted
+        return self._lands[append]
 
     def _led_by(self, node: int) -> list[PartitionCopy]:
         mine = []

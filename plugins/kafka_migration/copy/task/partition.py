@@ -92,6 +92,7 @@ class PartitionCopy:
         self.source_epoch = assignment.source_epoch
         self.records = self._prepared_records = assignment.position.records
         self.bytes = self.batches = self.unclear = self.passing = 0
+        self.lands_seconds = 0.0
         self._empty_up_to: tuple[int, int] | None = None
 
     # -- fetching ---------------------------------------------------------------------------------------------
@@ -289,8 +290,10 @@ class PartitionCopy:
         else:
             self._doubt(code_name(answer.error), is_passing=answer.error in _PASSING)
 
-    def unanswered(self, prepared: Prepared, why: str, *, is_passing: bool = False) -> None:
-        """No answer came: the batch may have been appended, or still be. ``is_passing``: by no fault of its own."""
+    def unanswered(self, prepared: Prepared, why: str, *, is_passing: bool = False, lands_seconds: float = 0.0) -> None:
+        """No answer came: the batch may have been appended, or still be, for so many seconds. ``is_passing``: by no
+        fault of its own."""
+        self.lands_seconds = max(self.lands_seconds, lands_seconds)
         if self._settle(prepared) and self.stand is Stand.RUN:
             self._doubt(why, is_passing=is_passing)
 
@@ -423,4 +426,5 @@ class PartitionCopy:
             detail=self.detail,
             unclear=self.unclear,
             passing=self.passing,
+            lands_seconds=self.lands_seconds,
         )

@@ -208,8 +208,7 @@ class CopyTask:
                 if key is not None and value is not None and key in self._commands:
                     self._commands[key](ledger.decode(value, where=key.decode()))
             self.loop.ending = self.loop.ending or bool(self.lease.lost)
-            bears = self.limits.lease_seconds + self.limits.late_seconds
-            if self.lease.lapsed_seconds > bears and not self._state_throttled():
+            if self.lease.lapsed_seconds > self.limits.overdue_seconds and not self._state_throttled():
                 # No command of the driver reaches this task, not even its recall; or that has come, and by now the
                 # driver takes it for dead.
                 raise CouldNotFindOut(
