@@ -1,7 +1,10 @@
 """An internal topic as a log: read to its end whatever stands there, and compacted as it is declared."""
 
+import socket
+import threading
 import uuid
 from concurrent.futures import Future
+from contextlib import ExitStack
 
 import pytest
 from confluent_kafka import Consumer
@@ -14,6 +17,7 @@ from kafka_migration.domain.types import TopicPartition
 from kafka_migration.kafka.topic_log import TopicLog
 from tests.kafka_tools import create_topics
 from tests.losing import leader
+from tests.proxy import Proxy
 from tests.waiting import wait_until
 
 RESOURCE = ConfigResource.Type
@@ -158,6 +162,20 @@ def test_request_that_is_never_answered_is_an_error_of_the_cluster(monkeypatch, 
     monkeypatch.setattr(AdminClient, "describe_topics", lambda *_, **__: {topic: Future()})
     with TopicLog({"bootstrap.servers": "127.0.0.1:1"}, topic) as log, pytest.raises(ClusterUnreachable, match="Timed"):
         log.exists()
+
+
+def test_end_is_asked_again_of_a_cluster_that_accepted_no_connection_at_first(target_cluster, topic, monkeypatch):
+    monkeypatch.setattr("kafka_migration.kafka.topic_log._TRY_TIMEOUT", 0.3)
+    host, port = target_cluster.bootstrap_servers.split(":")
+    with TopicLog({"bootstrap.servers": f"{host}:{port}"}, topic) as log:
+        log.ensure()
+        log.append([(b"key", b"1")])
+        (end,) = {entry.partition: entry.offset + 1 for entry in log.new_entries()}.items()
+    with socket.create_server((host, 0)) as unused:
+        free = unused.getsockname()[1]
+    with ExitStack() as stack, TopicLog({"bootstrap.servers": f"{host}:{free}"}, topic) as log:
+        threading.Timer(1, lambda: stack.enter_context(Proxy(to=(host, int(port)), port=free))).start()
+        assert log.end(end[0]) == end[1]
 
 
 def test_end_is_asked_of_the_next_leader_once_the_one_before_is_gone_for_long(lossy, topic):

@@ -36,7 +36,7 @@ _BROKER_GONE = -137
 """librdkafka's _DESTROY_BROKER: the broker that was asked left the cluster meanwhile."""
 _UNKNOWN = {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC}
 _NOT_YET = codes.NOT_THERE_YET | codes.STALE_LEADER | _UNKNOWN | {_BROKER_GONE}
-_NO_ANSWER = {KafkaError._TIMED_OUT, KafkaError._TRANSPORT}
+_NO_ANSWER = {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}
 
 
 class Entry(NamedTuple):
