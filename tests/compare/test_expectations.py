@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -10,7 +11,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import pytest
 
@@ -60,6 +61,22 @@ def test_equal_partitions_meet_the_suite_and_leave_data_docs(tmp_path):
     assert len(list((tmp_path / "data_docs").rglob("*.html"))) == 3, "index, suite and one validation"
     assert not stale.exists()
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == [".data_docs.lock"]
+
+
+def test_data_docs_need_no_other_file_and_no_script(tmp_path):
+    found = _run(tmp_path, [{**ROW, "verdict": "DIFFERENT"}], 1, of="some topics")
+    assert found.failed == ("every partition is EQUAL",)
+    pages = {path: path.read_text() for path in (tmp_path / "data_docs").rglob("*.html")}
+    for text in pages.values():
+        assert not re.findall(r"<script|<link|@import|(?:src|href)=.?[a-z]+:", text)
+        assert "--ground" in text, "styled as our other pages"
+    index, run = tmp_path / "data_docs" / "index.html", next(path for path in pages if "validations" in path.parts)
+    hrefs = {index.parent / unquote(href) for href in re.findall(r'href="([^"#]+)"', pages[index])}
+    assert hrefs >= {run}
+    assert all(path.is_file() for path in hrefs)
+    assert (run.parent / re.findall(r'href="([^"#]+index.html)"', pages[run])[0]).resolve() == index
+    assert "topic-0" in pages[run], "the partition that differs is named"
+    assert "m 2030 some topics" in pages[index]
 
 
 @pytest.mark.long

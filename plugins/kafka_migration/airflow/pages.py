@@ -39,12 +39,13 @@ from kafka_migration.plans.model import Plan
 from kafka_migration.steps.pages import rendered
 from kafka_migration.steps.plots import is_drawn, over_time
 
-#: Pages are shown in a frame of Airflow's, with Airflow's origin: they load nothing from elsewhere, and only Great
-#: Expectations' pages run scripts, their own.
-_OWN = "default-src 'none'; style-src 'unsafe-inline' 'self'; img-src 'self' data:; font-src 'self' data:; "
-_REPORT = {"Content-Security-Policy": _OWN + "frame-ancestors 'self'"}
-_DOCS = {"Content-Security-Policy": _OWN + "script-src 'unsafe-inline' 'self'; frame-ancestors 'self'"}
-_ALWAYS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+#: Pages are shown in a frame of Airflow's, with Airflow's origin: they load nothing from elsewhere, and run no script.
+_ALWAYS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline' 'self'; img-src 'self' data:;"
+    " font-src 'self' data:; frame-ancestors 'self'",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+}
 #: Summaries that are fetched from a store at once.
 _AT_ONCE = 16
 #: Older than this, what is not over is shown as out of date: nothing works on it, or nothing can write.
@@ -79,11 +80,11 @@ def application() -> FastAPI:
 
     @app.get("/{dag_id}/report", dependencies=may_see)
     def report(dag_id: str) -> Response:
-        return _file(dag_id, "report.html", _REPORT, "no report yet: the migration's last phase writes it")
+        return _file(dag_id, "report.html", "no report yet: the migration's last phase writes it")
 
     @app.get("/{dag_id}/docs/{path:path}", dependencies=may_see)
     def docs(dag_id: str, path: str) -> Response:
-        return _file(dag_id, f"data_docs/{path or 'index.html'}", _DOCS, "no Data Docs yet: validation writes them")
+        return _file(dag_id, f"data_docs/{path or 'index.html'}", "no Data Docs yet: validation writes them")
 
     return app
 
@@ -103,7 +104,7 @@ def _migration(dag_id: str) -> Response:
 
 
 def _page(template: str, **values: Any) -> Response:
-    return HTMLResponse(rendered(template, **values), headers={**_ALWAYS, **_REPORT})
+    return HTMLResponse(rendered(template, **values), headers=_ALWAYS)
 
 
 def _rows(plans: list[Plan]) -> list[dict[str, Any]]:
@@ -189,16 +190,15 @@ def _unavailable(error: MigrationError) -> HTTPException:
     return HTTPException(status.HTTP_503_SERVICE_UNAVAILABLE, {"message": error.message, "remedy": error.remedy})
 
 
-def _file(dag_id: str, path: str, headers: Mapping[str, str], missing: str) -> Response:
+def _file(dag_id: str, path: str, missing: str) -> Response:
     name = _plan_of(dag_id).name
     try:
         folder = reports_directory() / name
-        headers = {**_ALWAYS, **headers}
         if isinstance(folder, Store):
             # Some stores take dots for the folder above.
             content = None if ".." in PurePosixPath(path).parts else (folder / path).read()
             if content is not None:
-                return Response(content, media_type=guess_type(path)[0], headers=headers)
+                return Response(content, media_type=guess_type(path)[0], headers=_ALWAYS)
             raise HTTPException(status.HTTP_404_NOT_FOUND, missing)
     except MigrationError as error:
         raise _unavailable(error) from None
@@ -207,4 +207,4 @@ def _file(dag_id: str, path: str, headers: Mapping[str, str], missing: str) -> R
     # A path with dots, or a link, must not lead out of the plan's own folder.
     if not file.is_relative_to(folder) or not file.is_file():
         raise HTTPException(status.HTTP_404_NOT_FOUND, missing)
-    return FileResponse(file, headers=headers)
+    return FileResponse(file, headers=_ALWAYS)

@@ -66,6 +66,9 @@ def validate(summary: dict[str, Any], directory: Path) -> dict[str, Any]:
 
 
 def _run(gx: Any, summary: dict[str, Any], frame: Any, part: Path) -> dict[str, Any]:
+    # Imports the library, too.
+    from kafka_migration.compare.docs_pages import site_pages
+
     context = gx.get_context(mode="ephemeral", project_config=_project(part / RESULTS))
     # Progress bars belong to notebooks.
     context.variables.progress_bars = {"globally": False}
@@ -73,7 +76,7 @@ def _run(gx: Any, summary: dict[str, Any], frame: Any, part: Path) -> dict[str, 
         site_name=SITE,
         site_config={
             "class_name": "SiteBuilder",
-            "site_index_builder": {"class_name": "DefaultSiteIndexBuilder"},
+            **site_pages(),
             "store_backend": {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(part.resolve())},
         },
     )
