@@ -31,11 +31,13 @@ from kafka_migration.plans.load import restore_plan
 from kafka_migration.plans.model import Plan
 from kafka_migration.plans.places import PLANS_DIRECTORY, REPORTS_DIRECTORY
 from kafka_migration.steps import published
-from kafka_migration.steps.attention import Attention
+from kafka_migration.steps.attention import Attention, Kind
 from kafka_migration.steps.status import GroupStatus, LagSummary, MirrorStatus, PhaseStatus, Status
 
 _LOADS = 50
-_NEED = Attention("the forward mirror is silent: nothing is copied", "check whether its process is still running")
+_NEED = Attention(
+    Kind.MIRROR, "the forward mirror is silent: nothing is copied", "check whether its process is still running"
+)
 
 
 def main() -> int:

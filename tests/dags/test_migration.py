@@ -429,11 +429,12 @@ def test_migration_ends_although_a_batch_failed_the_mirror_died_and_a_moved_grou
     stage.wait_for("wanted", "stop_mirror", "deferred")
     stage.wait_for("wanted", "mirror", "deferred")
     assert _mirrors(stage), "it runs on for as long as producers write, and holds no slot"
-    _hold_it_by_the_form(stage)
     _clear_the_task_of_the_mirror(stage)
     _kill_the_mirror(stage)
+    _hold_it_by_the_form(stage)
     validation = _validate_one_topic_again(stage)
     _come_back_on_the_source(stage)
+    _let_it_go_on_by_the_form(stage)
     _assert_one_topic_was_validated(stage, validation)
     wait_until(lambda: _mirrors(stage), "it was started again", deadline_seconds=PATIENCE_SECONDS)
     stage.wait_for("wanted", "mirror", "deferred")
@@ -514,6 +515,17 @@ def _hold_it_by_the_form(stage: Stage) -> None:
             "by": "ann",
             "reason": "lunch",
         }
+
+
+def _let_it_go_on_by_the_form(stage: Stage) -> None:
+    """Once somebody was notified that it stands still, by the task of the mirror, which goes on."""
+    dag, wanted = f"control_{stage.base}-wanted", f"{stage.dag('wanted')}: needs a person: "
+    wait_until(
+        lambda: any(it.startswith(wanted) and "the forward mirror is paused" in it for it in stage.mail.subjects),
+        f"a mail {wanted!r}; there are {stage.mail.subjects}",
+        deadline_seconds=PATIENCE_SECONDS,
+    )
+    with stage.as_user("mallory") as mallory:
         assert _ended(stage, dag, mallory.trigger(dag, {"action": "resume"})) == "success"
 
 

@@ -112,12 +112,19 @@ def test_bad_alert_is_refused_where_it_stands(case: str, problems_of: Callable[.
 def test_placeholders_are_replaced_in_texts_and_what_else_is_in_braces_stays() -> None:
     notifier = Notifier(
         notifier=SMTP,
-        arguments={"to": ("a@x", "{migration}@x"), "subject": "{dag}: {what} {other}", "port": 3},
+        arguments={
+            "to": ("a@x", "{migration}@x"),
+            "subject": "{dag}: {what} {other}",
+            "port": 3,
+            "html": "{link} {remedy}",
+        },
     )
-    assert notifier.filled(migration="shop", dag="validate_shop", what="{dag} failed") == {
+    known = {"migration": "shop", "dag": "validate_shop", "what": "{dag} failed", "remedy": "{what}", "link": "/shop"}
+    assert notifier.filled(**known) == {
         "to": ["a@x", "shop@x"],
         "subject": "validate_shop: {dag} failed {other}",
         "port": 3,
+        "html": "/shop {what}",
     }
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kafka_migration.domain.errors import ClusterUnreachable
+from kafka_migration.domain.errors import BadInput, ClusterUnreachable
 from kafka_migration.link.lag import LagMeter
 from kafka_migration.migration import context
 from kafka_migration.migration.context import Context
@@ -109,7 +109,7 @@ def test_page_of_later_is_not_replaced_by_one_that_took_long(shop: Migration, tm
     shop.clock.sleep(1)
     publish(shop, tmp_path)
     newest = page(tmp_path)["at"]
-    Publisher(shop.ctx(), tmp_path)._write(late)
+    Publisher(shop.ctx(), tmp_path)._write(late, ())
     assert page(tmp_path)["at"] == newest
 
 
@@ -179,6 +179,18 @@ def test_generation_that_has_begun_meanwhile_is_the_one_that_is_seen(
     monkeypatch.setattr(Context, "newest", lambda _ctx: later)
     found.publish()
     assert [ctx is later for ctx in seen] == [False, True]
+
+
+def test_what_needs_a_person_is_seen_though_no_page_can_be_written(shop: Migration, tmp_path: Path) -> None:
+    histories.created(shop)
+    histories.mirroring(shop)
+    shop.clock.sleep(400)
+    (tmp_path / "file").write_text("")
+    seen: list[tuple[str, str]] = []
+    found = Publisher(shop.ctx(), tmp_path / "file", lambda page, needs: seen.append((page.migration, needs[0].kind)))
+    with pytest.raises(BadInput, match="cannot be written"):
+        found.publish()
+    assert seen == [("shop", "mirror")]
 
 
 # -- beside the migration ----------------------------------------------------------------------------------------------

@@ -12,15 +12,18 @@ from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from airflow.configuration import conf
+
 # Public names, which Airflow's own stub leaves out.
 from airflow.sdk import AsyncCallback, BaseNotifier, DeadlineAlert, DeadlineReference  # type: ignore[attr-defined]
 
+from kafka_migration.airflow.links import PREFIX
 from kafka_migration.domain.errors import BadInput, MigrationError, Refused
 from kafka_migration.plans.folder import PlanFolder
 from kafka_migration.plans.model import Plan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from airflow.sdk import Context
 
@@ -68,14 +71,11 @@ class TaskAlert:
     def _send(self, context: Context) -> None:
         ti: Any = context["ti"]
         index = "" if ti.map_index in (None, -1) else f"[{ti.map_index}]"
-        why = _plain(str(context.get("exception") or ""))
+        error = context.get("exception") or ""
+        why = _plain(str(error))
         what = f"{ti.task_id}{index} {self.has}{f': {why}' if why else ''}"
-        for wanted in self.plan.alerts.notifiers:
-            notifier, problem = _made(wanted, self.plan, ti.dag_id, what)
-            if notifier is None:
-                _LOG.warning("%s: %s", wanted.notifier, problem)
-            else:
-                notifier(context)
+        cause = getattr(error, "__cause__", None)
+        notify(self.plan, context, what, remedy=cause.remedy if isinstance(cause, MigrationError) else "")
 
     def _is_wanted(self, context: Context) -> bool:
         cause = getattr(context.get("exception"), "__cause__", None)
@@ -88,6 +88,31 @@ class TaskAlert:
         lasted = datetime.now(UTC) - context["ti"].start_date if asked is None else timedelta(0)
         number = attempt(context) + int(str(asked or 1)) - 1
         return _is_due(number, lasted) or (self.of_ours and isinstance(cause, Refused))
+
+
+def notify(plan: Plan, context: Context, what: str, *, remedy: str = "") -> bool:
+    """Of ``what`` happened, by each notifier of ``plan``; whether one of them has sent it.
+
+    One that cannot be loaded, or whose service does not answer, keeps no other from it, and ends no task.
+    """
+    is_sent = False
+    for wanted in plan.alerts.notifiers:
+        notifier, problem = _made(wanted, plan, context["ti"].dag_id, what, remedy=_plain(remedy))
+        if notifier is not None:
+            try:
+                notifier(context)
+            except Exception as error:
+                problem = f"not sent: {type(error).__name__}: {_plain(str(error))}"
+            else:
+                is_sent = True
+        if problem:
+            _LOG.warning("%s: %s", wanted.notifier, problem)
+    return is_sent
+
+
+def notify_of_needs(plan: Plan, context: Context, notice: Mapping[str, str]) -> bool:
+    """What needs a person, and no task alerts of it, a :class:`Notice` as JSON types; whether it was sent."""
+    return notify(plan, context, _plain(notice["what"]), remedy=notice["remedy"])
 
 
 def on_task_failure(plan: Plan) -> list[TaskAlert]:
@@ -152,7 +177,7 @@ def deadlines(plan: Plan, dag_id: str) -> list[DeadlineAlert]:
         what = f"has not ended within {interval}"
         notifier, _ = _made(wanted, plan, dag_id, what)
         if notifier is not None and _sends_deadlines(notifier):
-            callback = AsyncCallback(wanted.notifier, kwargs=_arguments(wanted, plan, dag_id, what))
+            callback = AsyncCallback(wanted.notifier, kwargs=_arguments(wanted, plan, dag_id, what, ""))
             queued = DeadlineReference.DAGRUN_QUEUED_AT
             found.append(DeadlineAlert(queued, interval, callback, name=f"{plan.name}-{at}"))
     return found
@@ -177,15 +202,16 @@ def with_alerts(folder: PlanFolder) -> PlanFolder:
     return replace(folder, problems=problems)
 
 
-def _arguments(wanted: Notifier, plan: Plan, dag_id: str, what: str) -> dict[str, Any]:
-    return wanted.filled(migration=plan.name, dag=dag_id, what=what)
+def _arguments(wanted: Notifier, plan: Plan, dag_id: str, what: str, remedy: str) -> dict[str, Any]:
+    link = f"{conf.get('api', 'base_url', fallback='').rstrip('/')}{PREFIX}/{dag_id}/"
+    return wanted.filled(migration=plan.name, dag=dag_id, what=what, remedy=remedy, link=link)
 
 
-def _made(wanted: Notifier, plan: Plan, dag_id: str, what: str) -> tuple[Any, str]:
+def _made(wanted: Notifier, plan: Plan, dag_id: str, what: str, *, remedy: str = "") -> tuple[Any, str]:
     """The notifier, or None and why there is none."""
     module, _, name = wanted.notifier.rpartition(".")
     try:
-        return getattr(import_module(module), name)(**_arguments(wanted, plan, dag_id, what)), ""
+        return getattr(import_module(module), name)(**_arguments(wanted, plan, dag_id, what, remedy)), ""
     except (ImportError, AttributeError) as error:
         return None, f"this notifier cannot be loaded: {error}"
     except Exception as error:  # whatever a provider raises: it must not take the DAGs away

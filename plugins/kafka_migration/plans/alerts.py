@@ -32,7 +32,9 @@ def _argument(value: Any) -> Any:
             raise wrong("not a plain value", "write text, a number, true, false, null, or a list of these")
         if isinstance(scalar, str) and _TEMPLATE.search(scalar):
             # Airflow would fill it in, and knows connections and variables.
-            raise wrong("a template could send a secret away", "use {migration}, {dag} and {what} only")
+            raise wrong(
+                "a template could send a secret away", "use {migration}, {dag}, {what}, {remedy} and {link} only"
+            )
         if isinstance(scalar, str) and _CREDENTIALS.search(scalar):
             raise wrong(
                 "credentials in a URL would stand in the plan, its digest and logs",
@@ -66,8 +68,9 @@ class Notifier(PlanModel):
     airflow.providers.smtp.notifications.smtp.SmtpNotifier."""
 
     arguments: dict[str, Argument] = Field(default_factory=dict)
-    """By name, what the class takes. In texts {migration}, {dag} and {what} are replaced, and nothing else
-    is filled in. Secrets belong into the Airflow connection that is named here."""
+    """By name, what the class takes. In texts {migration}, {dag}, {what}, {remedy} and {link} (of the migration's page
+    in Airflow) are replaced, and nothing else is filled in. Secrets belong into the Airflow connection that is named
+    here."""
 
     @field_validator("arguments")
     @classmethod
@@ -90,9 +93,9 @@ class Notifier(PlanModel):
         """The arguments that name a connection."""
         return {name: value for name, value in self.arguments.items() if _CONNECTION.search(name)}
 
-    def filled(self, *, migration: str, dag: str, what: str) -> dict[str, Any]:
+    def filled(self, *, migration: str, dag: str, what: str, remedy: str, link: str) -> dict[str, Any]:
         """The arguments with their placeholders replaced, as JSON types. ``what`` happened, such as "mirror failed"."""
-        values = {"migration": migration, "dag": dag, "what": what}
+        values = {"migration": migration, "dag": dag, "what": what, "remedy": remedy, "link": link}
 
         def one(value: Any) -> Any:
             return fill(value, values) if isinstance(value, str) else value

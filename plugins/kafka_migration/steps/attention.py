@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from kafka_migration.approvals import passing
@@ -35,12 +36,39 @@ _SWITCH_SECONDS, _SILENT_SECONDS, _FAILED_SECONDS = 120.0, 300.0, 600.0
 _RECENT = timedelta(hours=6)
 
 
+class Kind(StrEnum):
+    """What is wrong, roughly: of each kind there may be several things."""
+
+    SWITCH = "switch"
+    FENCE = "fence"
+    STRAGGLERS = "stragglers"
+    GROUP = "group"
+    MIRROR = "mirror"
+    HALT = "halt"
+    PAUSE = "pause"
+    TOPIC = "topic"
+    VERDICT = "verdict"
+    END = "end"
+    PHASE = "phase"
+    APPROVAL = "approval"
+    UNKNOWN = "unknown"
+
+
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """One thing: ``what`` it is, and the ``remedy``."""
+    """One thing: ``what`` it is, and the ``remedy``. ``of`` distinguishes it from others of its kind, ``count`` is how
+    much of it there is."""
 
+    kind: Kind
     what: str
     remedy: str
+    of: str = ""
+    count: int = 1
+
+    @property
+    def key(self) -> str:
+        """The same as long as the thing stands, whatever is known of it."""
+        return f"{self.kind}:{self.of}"
 
 
 def needed(page: Status, plan: Plan) -> tuple[Attention, ...]:
@@ -63,19 +91,23 @@ def _clients(page: Status) -> Iterator[Attention]:
     switch = page.switch
     if switch is not None and switch.is_unfinished and _seconds_since(page, switch.begun_at) > _SWITCH_SECONDS:
         what = f"the switch of producers to the {switch.to} has not ended: they may be shut out"
-        yield Attention(what, f"run `{switch.command}` again, or clear its task: it goes on, or lifts the fence")
+        remedy = f"run `{switch.command}` again, or clear its task: it goes on, or lifts the fence"
+        yield Attention(Kind.SWITCH, what, remedy)
     elif WRITES.key in page.fences and (switch is None or not switch.is_unfinished) and _has_fenced(page):
         what = "a fence keeps producers from the source, and they are not on the target"
-        yield Attention(what, "run `switch`, or lift it: `fence --lift`")
+        yield Attention(Kind.FENCE, what, "run `switch`, or lift it: `fence --lift`")
     if page.stragglers:
         what = f"written to the source behind the cut: {listed(page.stragglers, separator='; ')}"
-        yield Attention(what, "`stragglers` shows by whom: forward it, or give it up")
+        remedy = "`stragglers` shows by whom: forward it, or give it up"
+        yield Attention(Kind.STRAGGLERS, what, remedy, count=len(page.stragglers))
     for group in page.groups:
         if group.astray:
             on_neither = "neither side" in group.astray
             yield Attention(
+                Kind.GROUP,
                 f"group {group.group} {group.astray}",
                 REMEDY_STOPPED if on_neither else "stop its consumers there, and see to what was processed twice",
+                of=group.group,
             )
 
 
@@ -91,32 +123,37 @@ def _link(page: Status | WayBack, direction: Direction) -> Iterator[Attention]:
             f"check whether its process is still running; `{command}`, or its task once cleared, goes on where it was"
         )
         if mirror.state == "silent" and age > _SILENT_SECONDS:
-            yield Attention(f"the {direction} mirror is silent: nothing is copied", remedy)
+            yield Attention(Kind.MIRROR, f"the {direction} mirror is silent: nothing is copied", remedy, of=direction)
         elif mirror.ended_as == FAILED and age > _FAILED_SECONDS:
-            yield Attention(f"the {direction} mirror failed, and was not started again", remedy)
+            what = f"the {direction} mirror failed, and was not started again"
+            yield Attention(Kind.MIRROR, what, remedy, of=direction)
     if page.halts:
         named = listed(f"{halt.partition} {halt.reason}" for halt in page.halts)
-        yield Attention(f"halted: {named}", "`status` has what each reason means, and what to do")
+        remedy = "`status` has what each reason means, and what to do"
+        yield Attention(Kind.HALT, f"halted: {named}", remedy, of=direction, count=len(page.halts))
     if mirror.controls.pause is not None:
         what = f"the {direction} mirror is {mirror.controls.describe()}"
-        yield Attention(what, "`resume` it before retention removes what was not copied")
+        yield Attention(Kind.PAUSE, what, "`resume` it before retention removes what was not copied", of=direction)
 
 
 def _records(page: Status) -> Iterator[Attention]:
     if endangered := sorted({one.topic for one in page.drift if one.endangers}):
-        yield Attention(f"changed so that records are in danger: {listed(endangered)}", "`status` names each change")
+        what = f"changed so that records are in danger: {listed(endangered)}"
+        yield Attention(Kind.TOPIC, what, "`status` names each change", count=len(endangered))
     if page.validation is not None and not page.validation["passed"]:
         verdict = page.validation["verdict"]
         what = "validation found a difference" if verdict == "DIFFERENT" else f"validation proved nothing: {verdict}"
-        yield Attention(what, "`report` shows it; the gate of the cutover stays shut until `validate` passes")
+        remedy = "`report` shows it; the gate of the cutover stays shut until `validate` passes"
+        yield Attention(Kind.VERDICT, what, remedy)
 
 
 def _ends(page: Status) -> Iterator[Attention]:
     """An end of the migration that was begun, and not finished."""
     if page.cancelled is not None and page.cancelled.state is State.CANCELLING:
-        yield Attention(str(page.cancelled), "run `cancel` again: it goes on")
+        yield Attention(Kind.END, str(page.cancelled), "run `cancel` again: it goes on", of="cancel")
     if page.completion is not None and not page.completion.ended:
-        yield Attention(f"the migration is {page.completion}", "run `complete` again: it goes on")
+        what = f"the migration is {page.completion}"
+        yield Attention(Kind.END, what, "run `complete` again: it goes on", of="complete")
 
 
 def _phases(page: Status) -> Iterator[Attention]:
@@ -127,7 +164,8 @@ def _phases(page: Status) -> Iterator[Attention]:
         is_mirror = phase.name.partition(":")[0] == MIRROR
         if phase.outcome in _FAILED and not is_mirror and datetime.fromisoformat(phase.started) > since:
             what = f"{phase.name} {phase.outcome}: {phase.detail}"
-            yield Attention(what, "correct it, and run the same command, or clear the task, again")
+            remedy = "correct it, and run the same command, or clear the task, again"
+            yield Attention(Kind.PHASE, what, remedy, of=phase.name)
 
 
 def _approvals(page: Status, plan: Plan) -> Iterator[Attention]:
@@ -154,13 +192,14 @@ def _is_past(page: Status, at: datetime) -> bool:
 
 def _approval(gate: GateName, wave: str = "") -> Attention:
     of = f" of wave {wave}" if wave else ""
-    return Attention(f"{gate}{of} waits for an approval", passing.command(gate, wave))
+    return Attention(Kind.APPROVAL, f"{gate}{of} waits for an approval", passing.command(gate, wave), of=wave)
 
 
 def _unknown(page: Status) -> Iterator[Attention]:
     # Before there are topics, there is no lag.
     for part, why in page.unknown.items() if page.topics else ():
-        yield Attention(f"{part.replace('_', ' ')} unknown: {why}", "see whether that cluster answers, and to whom")
+        what = f"{part.replace('_', ' ')} unknown: {why}"
+        yield Attention(Kind.UNKNOWN, what, "see whether that cluster answers, and to whom", of=part)
 
 
 def _seconds_since(page: Status, at: str) -> float:

@@ -40,6 +40,10 @@ _SHARE = 0.05
 _TASK_SECONDS = 20.0
 
 
+#: What is called with a page, and with what needs a person by it.
+Seen = Callable[["Status", Sequence["Attention"]], None]
+
+
 def publish(
     plan: Plan, place: Callable[[], Place], log: Callable[[str], None], *, seconds: float = _TASK_SECONDS
 ) -> None:
@@ -62,8 +66,11 @@ def publish(
 
 
 @contextmanager
-def publishing(plan: Plan, place: Callable[[], Place], log: Callable[[str], None]) -> Iterator[None]:
-    """As :func:`publish`, again and again while the block lasts."""
+def publishing(
+    plan: Plan, place: Callable[[], Place], log: Callable[[str], None], seen: Seen = lambda _page, _needs: None
+) -> Iterator[None]:
+    """As :func:`publish`, again and again while the block lasts. ``seen`` gets each page before it is written, with
+    what needs a person by it, in the thread that looks."""
     ended = threading.Event()
 
     def work() -> None:
@@ -71,7 +78,7 @@ def publishing(plan: Plan, place: Callable[[], Place], log: Callable[[str], None
         while not ended.is_set():
             try:
                 with context.open_context(plan) as ctx:
-                    publisher = Publisher(ctx, place())
+                    publisher = Publisher(ctx, place(), seen)
                     while True:
                         rest = publisher.publish()
                         last = ""
@@ -103,10 +110,10 @@ def _why(error: Exception) -> str:
 
 
 class Publisher:
-    """Publishes below ``place`` what is seen through ``ctx``."""
+    """Publishes below ``place`` what is seen through ``ctx``; ``seen`` as for :func:`publishing`."""
 
-    def __init__(self, ctx: Context, place: Place) -> None:
-        self._ctx, self._place = ctx, place
+    def __init__(self, ctx: Context, place: Place, seen: Seen = lambda _page, _needs: None) -> None:
+        self._ctx, self._place, self._seen = ctx, place, seen
         self._meter = LagMeter(ctx)
 
     def publish(self) -> float:
@@ -117,10 +124,14 @@ class Publisher:
         ctx, began = self._ctx, self._ctx.clock.monotonic()
         last = joined(ctx)
         if last is None or last.digest == ctx.plan.digest:
-            self._write(status.read(ctx, self._meter))
+            page = status.read(ctx, self._meter)
+            needs = attention.needed(page, ctx.plan)
+            # Whether or not the board can be written.
+            self._seen(page, needs)
+            self._write(page, needs)
         return min(_MOST_SECONDS, max(_LEAST_SECONDS, (ctx.clock.monotonic() - began) / _SHARE))
 
-    def _write(self, page: Status) -> None:
+    def _write(self, page: Status, needs: Sequence[Attention]) -> None:
         whole, short = board_files(self._place, page.migration)
         before = read_json(whole) or {}
         at = before.get("at")
@@ -129,7 +140,6 @@ class Publisher:
         history = before.get("history") if isinstance(before.get("history"), list) else []
         if page.lag is not None:
             history = followed(history or [], [page.at.timestamp(), page.lag.total], _MOST_POINTS)
-        needs = attention.needed(page, self._ctx.plan)
         for file in (whole, short):
             made(file.parent)
         write_text(whole, json.dumps(document(page, needs, history or [])))
