@@ -36,7 +36,10 @@ from kafka_migration.steps.status import GroupStatus, LagSummary, MirrorStatus, 
 
 _LOADS = 50
 _NEED = Attention(
-    Kind.MIRROR, "the forward mirror is silent: nothing is copied", "check whether its process is still running"
+    Kind.MIRROR,
+    "the forward mirror is silent: nothing is copied",
+    "check whether its process is still running",
+    ("forward",),
 )
 
 

@@ -31,10 +31,6 @@ def plan(make_plan: Callable[..., Plan]) -> Plan:
     return make_plan(alerts={"notifiers": [{"notifier": SMTP, "arguments": SUBJECT}]})
 
 
-def notice(what: str = "needs a person: halted: t-0", remedy: str = "see `status`") -> dict[str, str]:
-    return {"what": what, "remedy": remedy}
-
-
 def context(
     *, task: str = "mirror", tries: int = 1, most: int = 1000, index: int = -1, ran: float = 5, why: object = None
 ) -> Any:
@@ -142,20 +138,29 @@ def test_plan_without_notifiers_has_no_alerts(make_plan: Callable[..., Plan]) ->
     assert alerts.on_task_failure(plan) == alerts.on_retry(plan) == alerts.on_question(plan) == []
 
 
+def needs(plan: Plan, what: str = "needs a person: halted: t-0", remedy: str = "see `status`") -> bool:
+    """As the mirror's trigger sends it."""
+    ti = SimpleNamespace(dag_id="migrate_played", task_id="mirror")
+    return alerts.notify(plan, {"ti": ti}, ti.dag_id, what, remedy=remedy)
+
+
 def test_what_needs_a_person_is_sent_with_remedy_and_the_address_of_its_page(
     make_plan: Callable[..., Plan], sent: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example/")
     arguments = {"to": "oncall@example.org", "subject": "{what} | {remedy} | {link}"}
-    plan = make_plan(alerts={"notifiers": [{"notifier": SMTP, "arguments": arguments}]})
-    assert alerts.notify_of_needs(plan, context(), notice())
+    assert needs(make_plan(alerts={"notifiers": [{"notifier": SMTP, "arguments": arguments}]}))
     page = "https://airflow.example/kafka-migration/migrate_played/"
     assert sent == [f"needs a person: halted: t-0 | see `status` | {page}"]
 
 
-def test_names_in_what_needs_a_person_and_in_its_remedy_are_no_template(plan: Plan, sent: list[str]) -> None:
-    alerts.notify_of_needs(plan, context(), notice("group {{ 6 * 7 }} runs twice", "stop <b>{{ 1 }}"))
-    assert sent == ["migrate_played: group (( 6 * 7 )) runs twice"]
+def test_names_in_what_needs_a_person_and_in_its_remedy_are_no_template_and_one_line(
+    make_plan: Callable[..., Plan], sent: list[str]
+) -> None:
+    arguments = {"to": "oncall@example.org", "subject": "{what}. {remedy}"}
+    plan = make_plan(alerts={"notifiers": [{"notifier": SMTP, "arguments": arguments}]})
+    assert needs(plan, "group {{ 6 * 7 }}\rruns twice", "stop <b>{{ 1 }}")
+    assert sent == ["group (( 6 * 7 ))\\rruns twice. stop \u2039b\u203a(( 1 ))"]
 
 
 def test_remedy_of_an_error_of_ours_is_sent_with_the_failure(make_plan: Callable[..., Plan], sent: list[str]) -> None:
@@ -177,6 +182,6 @@ def test_service_that_does_not_answer_ends_no_task_and_keeps_no_other_from_its_a
 
     monkeypatch.setattr(SmtpNotifier, "notify", notify)
     away, there = ({"notifier": SMTP, "arguments": {"to": "a@x", "subject": s}} for s in ("away", "there"))
-    assert alerts.notify_of_needs(make_plan(alerts={"notifiers": [away, there]}), context(), notice())
+    assert needs(make_plan(alerts={"notifiers": [away, there]}))
     assert sent == ["there"]
-    assert not alerts.notify_of_needs(make_plan(alerts={"notifiers": [away]}), context(), notice())
+    assert not needs(make_plan(alerts={"notifiers": [away]}))

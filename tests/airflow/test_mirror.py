@@ -9,7 +9,7 @@ import subprocess
 import sys
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -43,7 +43,7 @@ from kafka_migration.state.link import LinkState, Wish
 from kafka_migration.state.store import MemoryStore
 from kafka_migration.steps import mirror as phase
 from kafka_migration.steps import mirror_watch, published
-from kafka_migration.steps.attention import Attention, Kind
+from kafka_migration.steps.notices import Notice
 from tests.airflow.conftest import PASSWORD, connection
 from tests.steps.worlds import FakeClock
 from tests.waiting import wait_until
@@ -88,7 +88,7 @@ def mirror(plan_file, conn_id="spark_default", **options):
     return SparkMirrorOperator(task_id="mirror", plan_file=plan_file, conn_id=conn_id, **options)
 
 
-def trigger(opened, plan_file, gives_up_at=None, times="2020-01-01T00:00:00+00:00", **options):
+def trigger(opened, plan_file, gives_up_at=None, times="2020-01-01T00:00:00+00:00"):
     snapshot = Snapshot.take(opened.plan)
     return MirrorTrigger(
         packed=snapshot.pack(),
@@ -98,7 +98,6 @@ def trigger(opened, plan_file, gives_up_at=None, times="2020-01-01T00:00:00+00:0
         since=times,
         asked_since=times,
         gives_up_at=gives_up_at,
-        **options,
     )
 
 
@@ -412,104 +411,29 @@ def test_trigger_watches_the_mirrors_end_or_the_pause(plan_file, opened, spark, 
     assert board == ["played from now on", "played until now"] * 2
 
 
-def halted(minutes: float = 0, **fields: Any) -> tuple[Any, Any]:
-    """A page of status with a halt on it, of so many minutes later."""
-    at = datetime(2030, 1, 1, tzinfo=UTC) + timedelta(minutes=minutes)
-    page = SimpleNamespace(**{"at": at, "unknown": {}, "mirror": SimpleNamespace(is_sealed=False), **fields})
-    return page, [Attention(Kind.HALT, "halted: t-0", "see `status`", of="forward")]
-
-
-@pytest.fixture
-def looks(monkeypatch) -> list[tuple[Any, Any]]:
-    """What the board's thread sees, all at once, as soon as there is a trigger."""
-    found: list[tuple[Any, Any]] = []
+@pytest.mark.parametrize("is_named", [True, False])
+def test_what_needs_a_person_is_sent_from_beside_the_watch_where_the_plan_names_somebody(
+    opened, spark, hand_on, make_plan, monkeypatch, is_named
+):
+    sent, looks = [], []
 
     @contextmanager
-    def publishing(_plan, _place, _log, *seen):
-        for page, needs in found if seen else ():
-            seen[0](page, needs)
+    def publishing(_plan, _place, _log, notices):
+        looks.append(notices is not None and notices._send(Notice("needs a person: it", "do that")))
         yield
 
     monkeypatch.setattr(published, "publishing", publishing)
-    return found
-
-
-async def first_event(watching) -> Any:
-    return (await anext(watching.run())).payload
-
-
-def alerting(opened, hand_on, make_plan):
-    arguments = {"to": "oncall@example.org", "subject": "{what}"}
-    opened.plan = make_plan(alerts={"notifiers": [{"notifier": SMTP, "arguments": arguments}]})
-    return hand_on(opened.plan)
-
-
-def test_what_needs_a_person_while_the_mirror_runs_is_sent_by_its_task_once(
-    opened, spark, task_context, hand_on, make_plan, looks, monkeypatch
-):
-    sent = []
-    monkeypatch.setattr(SmtpNotifier, "notify", lambda self, _context: sent.append(self.subject))
-    plan_file = alerting(opened, hand_on, make_plan)
-    operator = mirror(plan_file)
-    before = deferred(operator.execute, task_context)
-    begin(opened, submission_of(opened).id)
-    looks += [halted(), halted(2)]
-    event = asyncio.run(first_event(before.trigger))
-    after = resumed(operator, task_context, before, event)
-    assert sent == ["needs a person: halted: t-0"]
-    assert after.kwargs["watched"]["since"] == before.kwargs["watched"]["since"]
-    assert len(spark.submissions) == 1
-    # A triggerer that restarts makes it of what was stored.
-    _, stored = after.trigger.serialize()
-    looks[:] = [halted(3), halted(5)]
-    again = MirrorTrigger(**json.loads(json.dumps(stored)))
-    opened.link.record_run({"state": "ended", "reason": "failed", "at": "2040-01-01T00:00:01+00:00"})
-    assert asyncio.run(first_event(again))["facts"] == {"died": True}
-    # And a mirror that is started anew has not forgotten.
-    died = resumed(operator, task_context, after, DIED)
-    assert died.kwargs["watched"]["notified"] == after.kwargs["watched"]["notified"]
-    started = resumed(operator, task_context, died, PAUSED)
-    assert started.kwargs["watched"]["notified"] == after.kwargs["watched"]["notified"]
-
-
-def test_message_that_no_service_took_is_due_again_before_long_and_the_task_goes_on(
-    opened, spark, task_context, hand_on, make_plan, looks, monkeypatch
-):
-    def refuse(*_: Any) -> None:
-        raise ConnectionError("refused")
-
-    monkeypatch.setattr(SmtpNotifier, "notify", refuse)
-    operator = mirror(alerting(opened, hand_on, make_plan))
-    before = deferred(operator.execute, task_context)
-    begin(opened, submission_of(opened).id)
-    looks += [halted(), halted(2)]
-    after = resumed(operator, task_context, before, asyncio.run(first_event(before.trigger)))
-    looks[:] = [halted(6), halted(8)]
-    assert asyncio.run(first_event(after.trigger))["facts"]["notice"]["what"] == "needs a person: halted: t-0"
-
-
-@pytest.mark.parametrize("case", ["no notifiers", "sealed", "pause"])
-def test_nothing_is_sent_where_nobody_is_named_behind_the_seal_and_before_a_new_start(
-    opened, spark, task_context, hand_on, make_plan, looks, case
-):
-    plan_file = hand_on(opened.plan) if case == "no notifiers" else alerting(opened, hand_on, make_plan)
-    sealed = {"mirror": SimpleNamespace(is_sealed=True)} if case == "sealed" else {}
-    looks += [halted(0, **sealed), halted(2, **sealed)]
-    begin(opened)
+    monkeypatch.setattr(
+        SmtpNotifier, "notify", lambda self, context: sent.append((self.subject, context["ti"].task_id))
+    )
+    arguments = {"to": "oncall@example.org", "subject": "{dag}: {what}: {remedy}"}
+    opened.plan = make_plan(alerts={"notifiers": [{"notifier": SMTP, "arguments": arguments}] if is_named else []})
+    found = trigger(opened, hand_on(opened.plan))
+    found.task_instance = SimpleNamespace(dag_id="migrate_played", task_id="mirror")
     opened.link.record_run({"state": "ended", "reason": "failed", "at": "2020-01-01T00:00:01+00:00"})
-    event = asyncio.run(first_event(trigger(opened, plan_file, 1.0 if case == "pause" else None)))
-    assert "notice" not in event["facts"]
-
-
-def test_behind_the_seal_the_mirror_of_the_way_back_sends_it(opened, spark, hand_on, make_plan, looks, monkeypatch):
-    plan_file = alerting(opened, hand_on, make_plan)
-    found = trigger(opened, plan_file, step="reverse_mirror")
-    found._seen(*halted(0))
-    found._seen(*halted(2))
-    assert found._due.empty()
-    for minutes in (3, 5):
-        found._seen(*halted(minutes, mirror=SimpleNamespace(is_sealed=True)))
-    assert found._due.get().message == "needs a person: halted: t-0"
+    asyncio.run(anext(found.run()))
+    assert looks == [is_named]
+    assert sent == ([("migrate_played: needs a person: it: do that", "mirror")] if is_named else [])
 
 
 @pytest.mark.parametrize(

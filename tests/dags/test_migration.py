@@ -518,7 +518,7 @@ def _hold_it_by_the_form(stage: Stage) -> None:
 
 
 def _let_it_go_on_by_the_form(stage: Stage) -> None:
-    """Once somebody was notified that it stands still, by the task of the mirror, which goes on."""
+    """Once somebody was notified that it stands still, by the trigger that watches it."""
     dag, wanted = f"control_{stage.base}-wanted", f"{stage.dag('wanted')}: needs a person: "
     wait_until(
         lambda: any(it.startswith(wanted) and "the forward mirror is paused" in it for it in stage.mail.subjects),

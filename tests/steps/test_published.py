@@ -20,6 +20,7 @@ from kafka_migration.migration.context import Context
 from kafka_migration.migration.reports import Place, Store, board_files, read_json
 from kafka_migration.plans.model import Plan
 from kafka_migration.steps import published, status
+from kafka_migration.steps.notices import KIND, NAME, Notice, Notices
 from kafka_migration.steps.published import Publisher
 from kafka_migration.steps.status import Status
 from tests.fakes.away import away_store
@@ -181,16 +182,45 @@ def test_generation_that_has_begun_meanwhile_is_the_one_that_is_seen(
     assert [ctx is later for ctx in seen] == [False, True]
 
 
-def test_what_needs_a_person_is_seen_though_no_page_can_be_written(shop: Migration, tmp_path: Path) -> None:
+def sending(sent: list[Notice]) -> Notices:
+    def send(notice: Notice) -> bool:
+        sent.append(notice)
+        return True
+
+    return Notices(send)
+
+
+def test_what_needs_a_person_is_notified_of_though_no_page_can_be_written(shop: Migration, tmp_path: Path) -> None:
     histories.created(shop)
     histories.mirroring(shop)
-    shop.clock.sleep(400)
     (tmp_path / "file").write_text("")
-    seen: list[tuple[str, str]] = []
-    found = Publisher(shop.ctx(), tmp_path / "file", lambda page, needs: seen.append((page.migration, needs[0].kind)))
-    with pytest.raises(BadInput, match="cannot be written"):
-        found.publish()
-    assert seen == [("shop", "mirror")]
+    sent: list[Notice] = []
+    notices = sending(sent)
+    with shop.source.failing("topics", ClusterUnreachable("source", "127.0.0.1:1", "timed out")):
+        for _ in range(2):
+            with pytest.raises(BadInput, match="cannot be written"):
+                Publisher(shop.ctx(), tmp_path / "file", notices).publish()
+            shop.clock.sleep(90)
+    assert "unknown: source: no broker" in sent[0].what
+    # Another process goes on with the same memory.
+    later = sending(sent)
+    for _ in range(2):
+        Publisher(shop.ctx(), tmp_path, later).publish()
+        shop.clock.sleep(90)
+    assert len(sent) == 1, "what is over comes five minutes after the last message"
+    shop.clock.sleep(300)
+    Publisher(shop.ctx(), tmp_path, later).publish()
+    assert sent[1].what.startswith("over: unknown: ")
+
+
+def test_nobody_is_notified_of_a_migration_that_has_not_begun(shop: Migration, tmp_path: Path) -> None:
+    sent: list[Notice] = []
+    with shop.source.failing("topics", ClusterUnreachable("source", "127.0.0.1:1", "timed out")):
+        for _ in range(5):
+            Publisher(shop.ctx(), tmp_path, sending(sent)).publish()
+            shop.clock.sleep(90)
+    assert sent == []
+    assert shop.ctx().journal.read(KIND, NAME) is None
 
 
 # -- beside the migration ----------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import logging
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from airflow.configuration import conf
 
@@ -19,6 +19,7 @@ from airflow.sdk import AsyncCallback, BaseNotifier, DeadlineAlert, DeadlineRefe
 
 from kafka_migration.airflow.links import PREFIX
 from kafka_migration.domain.errors import BadInput, MigrationError, Refused
+from kafka_migration.domain.printable import in_one_line
 from kafka_migration.plans.folder import PlanFolder
 from kafka_migration.plans.model import Plan
 
@@ -72,10 +73,11 @@ class TaskAlert:
         ti: Any = context["ti"]
         index = "" if ti.map_index in (None, -1) else f"[{ti.map_index}]"
         error = context.get("exception") or ""
-        why = _plain(str(error))
+        why = str(error).partition("\n")[0]
         what = f"{ti.task_id}{index} {self.has}{f': {why}' if why else ''}"
         cause = getattr(error, "__cause__", None)
-        notify(self.plan, context, what, remedy=cause.remedy if isinstance(cause, MigrationError) else "")
+        remedy = cause.remedy if isinstance(cause, MigrationError) else ""
+        notify(self.plan, cast("Mapping[str, Any]", context), ti.dag_id, what, remedy=remedy)
 
     def _is_wanted(self, context: Context) -> bool:
         cause = getattr(context.get("exception"), "__cause__", None)
@@ -90,17 +92,17 @@ class TaskAlert:
         return _is_due(number, lasted) or (self.of_ours and isinstance(cause, Refused))
 
 
-def notify(plan: Plan, context: Context, what: str, *, remedy: str = "") -> bool:
-    """Of ``what`` happened, by each notifier of ``plan``; whether one of them has sent it.
+def notify(plan: Plan, context: Mapping[str, Any], dag_id: str, what: str, *, remedy: str = "") -> bool:
+    """Send ``what`` happened by each notifier of ``plan``. Returns whether one of them has sent it.
 
     One that cannot be loaded, or whose service does not answer, keeps no other from it, and ends no task.
     """
     is_sent = False
     for wanted in plan.alerts.notifiers:
-        notifier, problem = _made(wanted, plan, context["ti"].dag_id, what, remedy=_plain(remedy))
+        notifier, problem = _made(wanted, plan, dag_id, _plain(what), remedy=_plain(remedy))
         if notifier is not None:
             try:
-                notifier(context)
+                notifier(dict(context))
             except Exception as error:
                 problem = f"not sent: {type(error).__name__}: {_plain(str(error))}"
             else:
@@ -108,11 +110,6 @@ def notify(plan: Plan, context: Context, what: str, *, remedy: str = "") -> bool
         if problem:
             _LOG.warning("%s: %s", wanted.notifier, problem)
     return is_sent
-
-
-def notify_of_needs(plan: Plan, context: Context, notice: Mapping[str, str]) -> bool:
-    """What needs a person, and no task alerts of it, a :class:`Notice` as JSON types; whether it was sent."""
-    return notify(plan, context, _plain(notice["what"]), remedy=notice["remedy"])
 
 
 def on_task_failure(plan: Plan) -> list[TaskAlert]:
@@ -156,13 +153,13 @@ def tries_before(context: Context) -> int:
 
 
 def _plain(text: str) -> str:
-    """The first line of ``text`` without secrets, and without what notifiers would take for a template or markup.
+    """``text`` in one line, without secrets, and without what notifiers would take for a template or markup.
 
     It may hold names from the clusters, and Airflow's templates know connections.
     """
     from airflow.sdk.log import redact  # type: ignore[attr-defined]  # public, and left out of its stub
 
-    line = str(redact(text.partition("\n")[0])).translate(_MARKUP)
+    line = in_one_line(str(redact(text))).translate(_MARKUP)
     return line if len(line) <= _MOST_CHARACTERS else f"{line[:_MOST_CHARACTERS]}..."
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import queue
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -17,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.configuration import AIRFLOW_HOME
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from kafka_migration.airflow import alerts, submit
-from kafka_migration.airflow.alerts import NO_DEATH_IN_A_ROW, TaskAlert
+from kafka_migration.airflow import submit
+from kafka_migration.airflow.alerts import NO_DEATH_IN_A_ROW, TaskAlert, notify
 from kafka_migration.airflow.base import MigrationOperator, reports_directory, run_of
 from kafka_migration.airflow.spark_connection import (
     require_kubernetes_client,
@@ -27,18 +26,16 @@ from kafka_migration.airflow.spark_connection import (
 )
 from kafka_migration.airflow.trigger import StepTrigger
 from kafka_migration.domain.direction import Direction
-from kafka_migration.domain.errors import CouldNotFindOut, Retryable
-from kafka_migration.steps.notices import Notices, not_sent
-from kafka_migration.steps.step import Decision
+from kafka_migration.domain.errors import Retryable
 from kafka_migration.steps.table import step_named
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_migration.migration.context import Context as MigrationContext
-    from kafka_migration.steps.attention import Attention
+    from kafka_migration.plans.model import Plan
     from kafka_migration.steps.mirror_watch import Submission
-    from kafka_migration.steps.status import Status
+    from kafka_migration.steps.notices import Notice
     from kafka_migration.steps.step import Waiting
 
 #: Of a mirror that has never begun. Later deaths are no matter of set-up.
@@ -56,13 +53,12 @@ class Watched:
     """What a task remembers of the mirror from one deferral to the next. Times are ISO-8601, UTC.
 
     ``since``: when the mirror was submitted, or began that was found active. A wish to stop counts if it was made at
-    ``asked_since`` or later. ``deaths`` in a row. ``notified``: the memory of :class:`Notices`.
+    ``asked_since`` or later. ``deaths`` in a row.
     """
 
     since: str
     asked_since: str
     deaths: int = 0
-    notified: Mapping[str, Any] = field(default_factory=dict)
 
 
 class SparkMirrorOperator(MigrationOperator):
@@ -97,11 +93,7 @@ class SparkMirrorOperator(MigrationOperator):
         self._defer(context, watched)
 
     def ended(self, context: Context, event: Mapping[str, Any], watched: Mapping[str, Any]) -> None:
-        """The trigger has seen how the mirror ended, that the time before a new start is over, or that something needs
-        a person."""
-        if (notice := event["facts"].get("notice")) is not None:
-            is_sent, memory = alerts.notify_of_needs(self.plan(context), context, notice), event["facts"]["notified"]
-            self._defer(context, replace(Watched(**watched), notified=memory if is_sent else not_sent(memory)))
+        """The trigger has seen how the mirror ended, or that the time before a new start is over."""
         self.publish(context)
         if event["exit_code"] == 0:
             self.log.info("%s", event["message"])
@@ -115,7 +107,7 @@ class SparkMirrorOperator(MigrationOperator):
                 if event["facts"].get("died"):
                     after, pause = self._died(ctx, context, event["message"], before)
                 else:
-                    after, pause = replace(self._begun(ctx, deaths=before.deaths), notified=before.notified), 0.0
+                    after, pause = self._begun(ctx, deaths=before.deaths), 0.0
         except AirflowException as error:
             if not isinstance(error.__cause__, Retryable):
                 raise
@@ -137,7 +129,6 @@ class SparkMirrorOperator(MigrationOperator):
             since=watched.since,
             asked_since=watched.asked_since,
             gives_up_at=time.time() + pause if pause else None,
-            notified=watched.notified,
         )
         self.defer(trigger=trigger, method_name="ended", kwargs={"watched": asdict(watched)})
 
@@ -190,62 +181,45 @@ class SparkMirrorOperator(MigrationOperator):
         for alert in self.on_retry_callback or ():
             if isinstance(alert, TaskAlert):
                 alert.of_death(context, message, deaths=deaths, lasted=lasted)
-        return replace(before, deaths=deaths), pause
+        return Watched(since=before.since, asked_since=before.asked_since, deaths=deaths), pause
 
 
 class MirrorTrigger(StepTrigger):
     """Watches the mirror, which was submitted, or found active, at ``since``, and may have been asked to stop at
-    ``asked_since`` or later. One that gives up at some time waits until then for a new start instead. What needs a
-    person meanwhile, and was not among ``notified``, is an event, too: notifiers work in tasks."""
+    ``asked_since`` or later. One that gives up at some time waits until then for a new start instead."""
 
-    def __init__(
-        self,
-        *,
-        since: str,
-        asked_since: str,
-        step: str = "mirror",
-        notified: Mapping[str, Any] | None = None,
-        **of_run: Any,
-    ) -> None:
+    def __init__(self, *, since: str, asked_since: str, step: str = "mirror", **of_run: Any) -> None:
         super().__init__(step=step, **of_run)
-        self.since, self.asked_since, self.notified = since, asked_since, notified or {}
-        self._notices, self._due = Notices(self.notified), queue.SimpleQueue[Decision]()
+        self.since, self.asked_since = since, asked_since
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """As Airflow stores it."""
         kind, values = super().serialize()
-        # Where nothing was notified of, a triggerer of the version before takes it, too.
-        more = {"notified": dict(self.notified)} if self.notified else {}
-        return kind, {**values, "since": self.since, "asked_since": self.asked_since, **more}
+        return kind, {**values, "since": self.since, "asked_since": self.asked_since}
 
     def watch(self, ctx: MigrationContext) -> Waiting:
         """The mirror's end, or the pause."""
         from kafka_migration.steps import mirror_watch
 
         if self.gives_up_at is None:
-            end = mirror_watch.Wait(ctx, since=self.since, asked_since=self.asked_since)
-            return _EndOrNotice(end, self._due)
+            return mirror_watch.Wait(ctx, since=self.since, asked_since=self.asked_since)
         return mirror_watch.Pause(ctx, asked_since=self.asked_since)
 
     @contextmanager
     def opened(self, **options: bool) -> Iterator[MigrationContext]:
         """As every trigger opens it; the board is kept up to date meanwhile."""
+        from kafka_migration.steps.notices import Notices
         from kafka_migration.steps.published import publishing
 
         with super().opened(**options) as ctx:
-            seen = [self._seen] if ctx.plan.alerts.notifiers else []
-            with publishing(ctx.plan, reports_directory, ctx.log, *seen):
+            notices = Notices(lambda notice: self._send(ctx.plan, notice)) if ctx.plan.alerts.notifiers else None
+            with publishing(ctx.plan, reports_directory, ctx.log, notices):
                 yield ctx
 
-    def _seen(self, page: Status, needs: Sequence[Attention]) -> None:
-        """What the board's thread sees. Behind the seal, it is the mirror of the way back that notifies."""
-        is_reverse = step_named(self.step).direction is Direction.REVERSE
-        if self.gives_up_at is not None or page.mirror.is_sealed is not is_reverse:
-            return
-        notice = self._notices.look(needs, page.at.timestamp(), is_whole=not page.unknown)
-        if notice is not None:
-            facts = {"notice": notice.as_dict(), "notified": self._notices.memory}
-            self._due.put(Decision(exit_code=CouldNotFindOut.exit_code, message=notice.what, facts=facts))
+    def _send(self, plan: Plan, notice: Notice) -> bool:
+        """From the thread that keeps the board up to date: the mirror is watched meanwhile."""
+        ti: Any = self.task_instance
+        return notify(plan, {"ti": ti}, ti.dag_id, notice.what, remedy=notice.remedy)
 
     async def on_kill(self) -> None:
         """A person has taken the task away. A cleared one is tried again, and that try watches the mirror that runs;
@@ -274,25 +248,6 @@ class MirrorTrigger(StepTrigger):
         found = states.get(ti.run_id, {})
         # A task that was cleared, and is not scheduled yet, is there and has no state.
         return str(found[ti.task_id] or "cleared") if ti.task_id in found else None
-
-
-class _EndOrNotice:
-    """The mirror's end, or what is ``due`` to be notified of."""
-
-    def __init__(self, end: Waiting, due: queue.SimpleQueue[Decision]) -> None:
-        self._end, self._due = end, due
-        self.interval_seconds = end.interval_seconds
-
-    def look(self) -> Decision | None:
-        """The end first: with it, a task has something to report itself."""
-        decision = self._end.look()
-        if decision is None and not self._due.empty():
-            decision = self._due.get()
-        return decision
-
-    def too_late(self, overdue: str) -> Decision:
-        """Never: a mirror may take weeks."""
-        return self._end.too_late(overdue)
 
 
 def _last_lines(submission: Submission) -> str:

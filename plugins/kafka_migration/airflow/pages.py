@@ -42,7 +42,7 @@ from kafka_migration.steps.plots import is_drawn, over_time
 #: Pages are shown in a frame of Airflow's, with Airflow's origin: they load nothing from elsewhere, and run no script.
 _ALWAYS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline' 'self'; img-src 'self' data:;"
-    " font-src 'self' data:; frame-ancestors 'self'",
+    " font-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }

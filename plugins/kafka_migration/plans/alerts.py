@@ -107,8 +107,8 @@ class Notifier(PlanModel):
 
 
 class Alerts(PlanModel):
-    """Who is notified when a run of this plan's DAGs or a task of the migration fails, when the mirror dies, when an
-    approval waits, or when a validation takes too long."""
+    """Who is notified when a run of this plan's DAGs or a task of the migration fails, when the mirror dies, when
+    something needs a person while it runs, when an approval waits, or when a validation takes too long."""
 
     notifiers: tuple[Notifier, ...] = ()
     """Airflow's notifiers (mail, Slack, PagerDuty, and so on): each is notified of everything."""

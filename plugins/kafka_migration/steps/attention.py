@@ -37,7 +37,7 @@ _RECENT = timedelta(hours=6)
 
 
 class Kind(StrEnum):
-    """What is wrong, roughly: of each kind there may be several things."""
+    """Of what kind something is that needs a person."""
 
     SWITCH = "switch"
     FENCE = "fence"
@@ -56,19 +56,13 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """One thing: ``what`` it is, and the ``remedy``. ``of`` distinguishes it from others of its kind, ``count`` is how
-    much of it there is."""
+    """One line of a page: ``what`` is wrong, and the ``remedy``. ``things`` are what it is made of, such as each halted
+    partition with its reason: a thing has the same text as long as it stands."""
 
     kind: Kind
     what: str
     remedy: str
-    of: str = ""
-    count: int = 1
-
-    @property
-    def key(self) -> str:
-        """The same as long as the thing stands, whatever is known of it."""
-        return f"{self.kind}:{self.of}"
+    things: tuple[str, ...]
 
 
 def needed(page: Status, plan: Plan) -> tuple[Attention, ...]:
@@ -92,14 +86,14 @@ def _clients(page: Status) -> Iterator[Attention]:
     if switch is not None and switch.is_unfinished and _seconds_since(page, switch.begun_at) > _SWITCH_SECONDS:
         what = f"the switch of producers to the {switch.to} has not ended: they may be shut out"
         remedy = f"run `{switch.command}` again, or clear its task: it goes on, or lifts the fence"
-        yield Attention(Kind.SWITCH, what, remedy)
+        yield Attention(Kind.SWITCH, what, remedy, (f"to the {switch.to}",))
     elif WRITES.key in page.fences and (switch is None or not switch.is_unfinished) and _has_fenced(page):
         what = "a fence keeps producers from the source, and they are not on the target"
-        yield Attention(Kind.FENCE, what, "run `switch`, or lift it: `fence --lift`")
+        yield Attention(Kind.FENCE, what, "run `switch`, or lift it: `fence --lift`", ("on the source",))
     if page.stragglers:
         what = f"written to the source behind the cut: {listed(page.stragglers, separator='; ')}"
         remedy = "`stragglers` shows by whom: forward it, or give it up"
-        yield Attention(Kind.STRAGGLERS, what, remedy, count=len(page.stragglers))
+        yield Attention(Kind.STRAGGLERS, what, remedy, tuple(str(stray.tp) for stray in page.stragglers))
     for group in page.groups:
         if group.astray:
             on_neither = "neither side" in group.astray
@@ -107,7 +101,7 @@ def _clients(page: Status) -> Iterator[Attention]:
                 Kind.GROUP,
                 f"group {group.group} {group.astray}",
                 REMEDY_STOPPED if on_neither else "stop its consumers there, and see to what was processed twice",
-                of=group.group,
+                (f"{group.group} on {'neither side' if on_neither else 'both sides'}",),
             )
 
 
@@ -123,37 +117,38 @@ def _link(page: Status | WayBack, direction: Direction) -> Iterator[Attention]:
             f"check whether its process is still running; `{command}`, or its task once cleared, goes on where it was"
         )
         if mirror.state == "silent" and age > _SILENT_SECONDS:
-            yield Attention(Kind.MIRROR, f"the {direction} mirror is silent: nothing is copied", remedy, of=direction)
+            yield Attention(Kind.MIRROR, f"the {direction} mirror is silent: nothing is copied", remedy, (direction,))
         elif mirror.ended_as == FAILED and age > _FAILED_SECONDS:
             what = f"the {direction} mirror failed, and was not started again"
-            yield Attention(Kind.MIRROR, what, remedy, of=direction)
+            yield Attention(Kind.MIRROR, what, remedy, (direction,))
     if page.halts:
-        named = listed(f"{halt.partition} {halt.reason}" for halt in page.halts)
         remedy = "`status` has what each reason means, and what to do"
-        yield Attention(Kind.HALT, f"halted: {named}", remedy, of=direction, count=len(page.halts))
+        things = tuple(f"{halt.partition} {halt.reason}" for halt in page.halts)
+        yield Attention(Kind.HALT, f"halted: {listed(things)}", remedy, things)
     if mirror.controls.pause is not None:
         what = f"the {direction} mirror is {mirror.controls.describe()}"
-        yield Attention(Kind.PAUSE, what, "`resume` it before retention removes what was not copied", of=direction)
+        remedy = "`resume` it before retention removes what was not copied"
+        yield Attention(Kind.PAUSE, what, remedy, (f"{direction} mirror",))
 
 
 def _records(page: Status) -> Iterator[Attention]:
     if endangered := sorted({one.topic for one in page.drift if one.endangers}):
         what = f"changed so that records are in danger: {listed(endangered)}"
-        yield Attention(Kind.TOPIC, what, "`status` names each change", count=len(endangered))
+        yield Attention(Kind.TOPIC, what, "`status` names each change", tuple(endangered))
     if page.validation is not None and not page.validation["passed"]:
         verdict = page.validation["verdict"]
         what = "validation found a difference" if verdict == "DIFFERENT" else f"validation proved nothing: {verdict}"
         remedy = "`report` shows it; the gate of the cutover stays shut until `validate` passes"
-        yield Attention(Kind.VERDICT, what, remedy)
+        yield Attention(Kind.VERDICT, what, remedy, (page.validation["verdict"],))
 
 
 def _ends(page: Status) -> Iterator[Attention]:
     """An end of the migration that was begun, and not finished."""
     if page.cancelled is not None and page.cancelled.state is State.CANCELLING:
-        yield Attention(Kind.END, str(page.cancelled), "run `cancel` again: it goes on", of="cancel")
+        yield Attention(Kind.END, str(page.cancelled), "run `cancel` again: it goes on", ("cancel",))
     if page.completion is not None and not page.completion.ended:
         what = f"the migration is {page.completion}"
-        yield Attention(Kind.END, what, "run `complete` again: it goes on", of="complete")
+        yield Attention(Kind.END, what, "run `complete` again: it goes on", ("complete",))
 
 
 def _phases(page: Status) -> Iterator[Attention]:
@@ -165,7 +160,7 @@ def _phases(page: Status) -> Iterator[Attention]:
         if phase.outcome in _FAILED and not is_mirror and datetime.fromisoformat(phase.started) > since:
             what = f"{phase.name} {phase.outcome}: {phase.detail}"
             remedy = "correct it, and run the same command, or clear the task, again"
-            yield Attention(Kind.PHASE, what, remedy, of=phase.name)
+            yield Attention(Kind.PHASE, what, remedy, (phase.name,))
 
 
 def _approvals(page: Status, plan: Plan) -> Iterator[Attention]:
@@ -192,14 +187,14 @@ def _is_past(page: Status, at: datetime) -> bool:
 
 def _approval(gate: GateName, wave: str = "") -> Attention:
     of = f" of wave {wave}" if wave else ""
-    return Attention(Kind.APPROVAL, f"{gate}{of} waits for an approval", passing.command(gate, wave), of=wave)
+    return Attention(Kind.APPROVAL, f"{gate}{of} waits for an approval", passing.command(gate, wave), (f"{gate}{of}",))
 
 
 def _unknown(page: Status) -> Iterator[Attention]:
     # Before there are topics, there is no lag.
     for part, why in page.unknown.items() if page.topics else ():
         what = f"{part.replace('_', ' ')} unknown: {why}"
-        yield Attention(Kind.UNKNOWN, what, "see whether that cluster answers, and to whom", of=part)
+        yield Attention(Kind.UNKNOWN, what, "see whether that cluster answers, and to whom", (part,))
 
 
 def _seconds_since(page: Status, at: str) -> float:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
     from kafka_migration.plans.model import Plan
     from kafka_migration.steps.attention import Attention
+    from kafka_migration.steps.notices import Notices
     from kafka_migration.steps.status import Status
 
 #: Of the lag over time, however long a migration lasts.
@@ -38,10 +39,6 @@ _LEAST_SECONDS, _MOST_SECONDS = 30.0, 300.0
 _SHARE = 0.05
 #: So long a task waits for its page to be written.
 _TASK_SECONDS = 20.0
-
-
-#: What is called with a page, and with what needs a person by it.
-Seen = Callable[["Status", Sequence["Attention"]], None]
 
 
 def publish(
@@ -67,10 +64,9 @@ def publish(
 
 @contextmanager
 def publishing(
-    plan: Plan, place: Callable[[], Place], log: Callable[[str], None], seen: Seen = lambda _page, _needs: None
+    plan: Plan, place: Callable[[], Place], log: Callable[[str], None], notices: Notices | None = None
 ) -> Iterator[None]:
-    """As :func:`publish`, again and again while the block lasts. ``seen`` gets each page before it is written, with
-    what needs a person by it, in the thread that looks."""
+    """As :func:`publish`, again and again while the block lasts. ``notices`` look at each page, in the same thread."""
     ended = threading.Event()
 
     def work() -> None:
@@ -78,7 +74,7 @@ def publishing(
         while not ended.is_set():
             try:
                 with context.open_context(plan) as ctx:
-                    publisher = Publisher(ctx, place(), seen)
+                    publisher = Publisher(ctx, place(), notices)
                     while True:
                         rest = publisher.publish()
                         last = ""
@@ -110,10 +106,10 @@ def _why(error: Exception) -> str:
 
 
 class Publisher:
-    """Publishes below ``place`` what is seen through ``ctx``; ``seen`` as for :func:`publishing`."""
+    """Publishes below ``place`` what is seen through ``ctx``; ``notices`` as for :func:`publishing`."""
 
-    def __init__(self, ctx: Context, place: Place, seen: Seen = lambda _page, _needs: None) -> None:
-        self._ctx, self._place, self._seen = ctx, place, seen
+    def __init__(self, ctx: Context, place: Place, notices: Notices | None = None) -> None:
+        self._ctx, self._place, self._notices = ctx, place, notices
         self._meter = LagMeter(ctx)
 
     def publish(self) -> float:
@@ -126,9 +122,11 @@ class Publisher:
         if last is None or last.digest == ctx.plan.digest:
             page = status.read(ctx, self._meter)
             needs = attention.needed(page, ctx.plan)
-            # Whether or not the board can be written.
-            self._seen(page, needs)
-            self._write(page, needs)
+            try:
+                self._write(page, needs)
+            finally:
+                if self._notices is not None and page.has_begun:
+                    self._notices.look(ctx, page, needs)
         return min(_MOST_SECONDS, max(_LEAST_SECONDS, (ctx.clock.monotonic() - began) / _SHARE))
 
     def _write(self, page: Status, needs: Sequence[Attention]) -> None:
