@@ -18,7 +18,7 @@ export PYTHONPATH := $(CURDIR)/plugins:$(CURDIR)
 # Hundreds of processes are started, and each would compile again what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup lock lint format test test-long conformance kill-test upgrade airflow-check races crash-matrix translate-check chaos chaos-cut mutation bench-mirror bench-latency bench-switch bench-scale bench-validate bench-access bench-board alerts-check demo demo-secure demo-installed demo-full up down brokers brokers-down clean
+.PHONY: help setup lock lint format test test-long docs conformance kill-test upgrade airflow-check races crash-matrix translate-check chaos chaos-cut mutation bench-mirror bench-latency bench-switch bench-scale bench-validate bench-access bench-board alerts-check demo demo-secure demo-installed demo-full up down brokers brokers-down clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ lint: $(STAMP) ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: setup ## The documentation as a site in .cache/site; a link that leads nowhere is an error
+	$(BIN)/python -m demo.site
 
 format: setup ## Let ruff correct what it can
 	$(BIN)/ruff check --fix .
