@@ -11,7 +11,8 @@ WORKDIR /opt/migration
 COPY requirements.txt requirements.lock ./
 # What only tests and their tools need does not stay in the image: it is the same lock for all, and a layer of one step.
 RUN pip install --no-cache-dir -r requirements.txt \
-    && pip uninstall --yes pytest pytest-timeout pytest-xdist ruff mypy types-pyyaml types-psutil hatchling uv \
+    && pip uninstall --yes pytest pytest-timeout pytest-xdist ruff mypy types-pyyaml types-psutil playwright axe-playwright-python \
+        sphinx myst-parser furo hatchling uv \
     && pip check
 
 COPY jars.lock ./
