@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from kafka_migration.compare.result import Equality
-from kafka_migration.domain.errors import ClusterUnreachable, CouldNotFindOut, Refused
+from kafka_migration.domain.errors import BadInput, ClusterUnreachable, CouldNotFindOut, Refused
 from kafka_migration.domain.types import Desired, TopicPartition
 from kafka_migration.groups.parity import GroupParity, OffsetParity, Parity
 from kafka_migration.groups.record import Step
 from kafka_migration.kafka.types import Acl
+from kafka_migration.migration.context import Context
 from kafka_migration.migration.history import phase
+from kafka_migration.migration.signing import Keyring
 from kafka_migration.state.link import Wish
 from kafka_migration.steps import report
 from kafka_migration.topics.drift import DriftStatus
@@ -343,3 +346,73 @@ def test_folder_of_reports_is_not_for_every_user_of_the_machine(finished: Migrat
     finally:
         os.umask(before)
     assert Path(str(written.json_path)).parent.stat().st_mode & 0o777 == 0o750
+
+
+# -- changed since? ----------------------------------------------------------------------------------------------------
+
+KEYS = Keyring(("0123456789abcdef" * 2, "fedcba9876543210" * 2))
+
+
+def written_with(finished: Migration, folder: Path, keys: Keyring) -> tuple[Context, Path]:
+    ctx = replace(finished.ctx(), approval_keys=lambda: keys)
+    return ctx, Path(str(report.apply(ctx, folder).json_path))
+
+
+def test_report_is_verified_as_long_as_nothing_of_it_was_changed(finished: Migration, tmp_path: Path) -> None:
+    ctx, path = written_with(finished, tmp_path, KEYS)
+    whole = json.loads(path.read_text(encoding="utf-8"))
+    how = report.verified(ctx, path)
+    assert whole["sealed"]["digest"] in how
+    assert "signed by an approval key" in how
+    assert whole["sealed"]["digest"] in path.with_name("report.html").read_text(encoding="utf-8")
+    # Written otherwise, it says the same; and a key that was replaced since still counts.
+    path.write_text(json.dumps(dict(reversed(whole.items()))), encoding="utf-8")
+    assert report.verified(replace(ctx, approval_keys=lambda: Keyring(("x" * 32, KEYS.keys[0]))), path) == how
+
+
+@pytest.mark.parametrize("section", ["validation", "groups", "written_at", "approvals", "another"])
+def test_report_with_a_changed_section_is_refused(finished: Migration, tmp_path: Path, section: str) -> None:
+    ctx, path = written_with(finished, tmp_path, KEYS)
+    whole = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**whole, section: "otherwise"}), encoding="utf-8")
+    with pytest.raises(Refused, match="was changed after it was written"):
+        report.verified(ctx, path)
+    # Nor does it help to make the digest fit: whoever has no key cannot sign it.
+    changed = {**whole, section: "otherwise"}
+    changed["sealed"] = {**whole["sealed"], "digest": report.digest_of(changed)}
+    path.write_text(json.dumps(changed), encoding="utf-8")
+    with pytest.raises(Refused, match="no approval key of this process has signed it"):
+        report.verified(ctx, path)
+
+
+def test_report_without_a_key_has_a_digest_and_cannot_be_verified(finished: Migration, tmp_path: Path) -> None:
+    ctx, path = written_with(finished, tmp_path, Keyring(()))
+    assert "not signed" in path.with_name("report.html").read_text(encoding="utf-8")
+    with pytest.raises(Refused, match="nobody has signed it"):
+        report.verified(ctx, path)
+
+    def broken() -> Keyring:
+        raise BadInput("others may read the approval key")
+
+    assert report.sealed(replace(ctx, approval_keys=broken), {"migration": "shop"})["signature"] == ""
+
+
+@pytest.mark.parametrize("content", [None, "no JSON", "[]", "{}", '{"migration": "other", "sealed": {}}'])
+def test_what_is_no_report_of_this_migration_is_refused_by_name(
+    finished: Migration, tmp_path: Path, content: str | None
+) -> None:
+    path = tmp_path / "report.json"
+    if content is not None:
+        path.write_text(content, encoding="utf-8")
+    with pytest.raises(BadInput, match="--verify") as caught:
+        report.verified(finished.ctx(), path)
+    assert "report.json" in caught.value.remedy
+
+
+def test_signature_of_an_answer_is_none_of_a_report(finished: Migration, tmp_path: Path) -> None:
+    ctx, path = written_with(finished, tmp_path, KEYS)
+    whole = json.loads(path.read_text(encoding="utf-8"))
+    whole["sealed"]["signature"] = KEYS.sign({"migration": "shop", "digest": whole["sealed"]["digest"]})
+    path.write_text(json.dumps(whole), encoding="utf-8")
+    with pytest.raises(Refused, match="has signed it"):
+        report.verified(ctx, path)

@@ -7,6 +7,7 @@ not answer, the report has that as unknown. It holds no properties of connection
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -18,7 +19,7 @@ from kafka_migration.approvals import record as approval_record
 from kafka_migration.approvals import waves
 from kafka_migration.compare.result import Equality
 from kafka_migration.domain.direction import TARGET
-from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Refused
+from kafka_migration.domain.errors import BadInput, CouldNotFindOut, MigrationError, Refused
 from kafka_migration.fence import record as fence_record
 from kafka_migration.groups import sides
 from kafka_migration.groups.record import GroupRecord, Step, commits_from_evidence
@@ -30,6 +31,7 @@ from kafka_migration.migration.cancellation import Cancellation, State
 from kafka_migration.migration.history import KIND as PHASE
 from kafka_migration.migration.joined import joined
 from kafka_migration.migration.reports import Place, is_file, write_text
+from kafka_migration.migration.signing import HOW_TO_SET, Keyring
 from kafka_migration.steps import status
 from kafka_migration.steps.pages import rendered
 from kafka_migration.steps.plots import plots
@@ -44,6 +46,10 @@ if TYPE_CHECKING:
 FORMAT = 1
 
 _TEMPLATE = "report.html.j2"
+
+#: The section with the digest of all others, and its signature.
+_SEALED = "sealed"
+_REMEDY_FILE = "give the report.json of this migration, written by this version or a later one"
 
 #: Where validation puts its Data Docs, beside the report.
 _DATA_DOCS = "data_docs/index.html"
@@ -110,6 +116,56 @@ def build(ctx: Context, *, extra: Mapping[str, Mapping[str, Any]] | None = None)
     return found
 
 
+def sealed(ctx: Context, report: Mapping[str, Any]) -> dict[str, str]:
+    """The digest of all of ``report`` but this section itself, and its signature, "" where there is no approval key."""
+    digest = digest_of(report)
+    try:
+        keys = ctx.approval_keys()
+    except BadInput as error:
+        # Whoever only reports need not have one that works.
+        ctx.log(f"the report is not signed: {error.message}")
+        keys = Keyring(())
+    return {"digest": digest, "signature": keys.sign(_signed(report, digest)) if keys else ""}
+
+
+def digest_of(report: Mapping[str, Any]) -> str:
+    """As ``sha256:`` and hexadecimal digits, of the report as JSON with sorted keys, but for the section ``sealed``."""
+    content = {name: section for name, section in report.items() if name != _SEALED}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def _signed(report: Mapping[str, Any], digest: str) -> dict[str, str]:
+    # An answer that was signed with the same key is none of these, and none of these an answer.
+    return {"of": "report", "migration": str(report["migration"]), "digest": digest}
+
+
+def verified(ctx: Context, path: Path) -> str:
+    """That the report in the file ``path`` is as it was written: how that is known, for people.
+
+    Raises Refused if it is not so or not known, BadInput if it is no report of this migration.
+    """
+    try:
+        report = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadInput(f"cannot be read: {error}", field="--verify", value=str(path), remedy=_REMEDY_FILE) from error
+    seal = report.get(_SEALED) if isinstance(report, dict) else None
+    if not isinstance(seal, dict) or report.get("migration") != ctx.plan.name:
+        what = f"no report with a digest, of migration {ctx.plan.name}"
+        raise BadInput(what, field="--verify", value=str(path), remedy=_REMEDY_FILE)
+    digest, signature = digest_of(report), str(seal.get("signature", ""))
+    if digest != seal.get("digest"):
+        raise Refused(
+            f"the report was changed after it was written: its digest is {digest}, and it names {seal.get('digest')}",
+            remedy="run `report` again: it is written from the journal",
+        )
+    keys = ctx.approval_keys()
+    if not signature or not keys.has_signed(signature, _signed(report, digest)):
+        why = "nobody has signed it" if not signature else "no approval key of this process has signed it"
+        raise Refused(f"whether the report was changed cannot be known: {why}", remedy=HOW_TO_SET)
+    return f"unchanged since {report['written_at']}: {digest}, signed by an approval key"
+
+
 def apply(
     ctx: Context, directory: Place = Path("reports"), *, extra: Mapping[str, Mapping[str, Any]] | None = None
 ) -> Written:
@@ -121,6 +177,7 @@ def apply(
     folder = directory / ctx.plan.name
     if is_file(folder / _DATA_DOCS):
         report["data_docs"] = _DATA_DOCS
+    report[_SEALED] = sealed(ctx, report)
     written = Written(report=report, json_path=folder / "report.json", html_path=folder / "report.html")
     if not ctx.dry_run:
         try:
@@ -145,8 +202,9 @@ def as_html(report: Mapping[str, Any]) -> str:
         "losses", "validation", "data_docs", "groups", "groups_left", "waves", "exceptions", "cancelled",
         "completed",
     }  # fmt: skip
-    extra = {name: section for name, section in report.items() if name not in own}
-    return rendered(_TEMPLATE, **{name: report[name] for name in own}, extra=extra, plots=plots(report))
+    extra = {name: section for name, section in report.items() if name not in own | {_SEALED}}
+    known = {name: report[name] for name in own}
+    return rendered(_TEMPLATE, **known, sealed=report.get(_SEALED), extra=extra, plots=plots(report))
 
 
 # -- sections -------------------------------------------------------------------------------------------------------

@@ -222,6 +222,9 @@ def _watch_status(ctx: Context, output: Output, interval: float) -> NoReturn:
 def report(
     plan: PlanFile,
     output_directory: ReportsDirectory = "reports",
+    verify: Annotated[
+        Path | None, typer.Option("--verify", metavar="FILE", help="Write nothing: was this report.json changed since?")
+    ] = None,
     dry_run: DryRun = False,
     as_json: Json = False,
     debug: Debug = False,
@@ -231,6 +234,13 @@ def report(
     from kafka_migration.steps import runner
 
     output, place = Output(as_json=as_json), place_of(output_directory, field="--output")
+    if verify is not None:
+        from kafka_migration.steps.report import verified
+
+        with opened(plan, output) as ctx:
+            how = verified(ctx, verify)
+        output.result({"unchanged": how}, how)
+        return
     with opened(plan, output, dry_run=dry_run) as ctx:
         written = runner.run(ctx, "report", reports=place).value
     exceptions = [f"exception: {text}" for text in written.report["exceptions"]]
