@@ -28,6 +28,8 @@ SITE = "validation"
 RESULTS = "results"
 """Of a site, the directory with the runs' results as JSON, from which its index is built."""
 _KEPT_RUNS = 99
+#: What draws the pages, by the name that this module has where it is no command.
+_VIEW = {"module_name": "kafka_migration.compare.expectations", "class_name": "Page"}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -66,9 +68,6 @@ def validate(summary: dict[str, Any], directory: Path) -> dict[str, Any]:
 
 
 def _run(gx: Any, summary: dict[str, Any], frame: Any, part: Path) -> dict[str, Any]:
-    # Imports the library, too.
-    from kafka_migration.compare.docs_pages import site_pages
-
     context = gx.get_context(mode="ephemeral", project_config=_project(part / RESULTS))
     # Progress bars belong to notebooks.
     context.variables.progress_bars = {"globally": False}
@@ -76,7 +75,9 @@ def _run(gx: Any, summary: dict[str, Any], frame: Any, part: Path) -> dict[str, 
         site_name=SITE,
         site_config={
             "class_name": "SiteBuilder",
-            **site_pages(),
+            "site_index_builder": {"class_name": "DefaultSiteIndexBuilder", "view": dict(_VIEW)},
+            "site_section_builders": {section: {"view": dict(_VIEW)} for section in ("expectations", "validations")},
+            "show_how_to_buttons": False,
             "store_backend": {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(part.resolve())},
         },
     )
@@ -108,6 +109,32 @@ def _run(gx: Any, summary: dict[str, Any], frame: Any, part: Path) -> dict[str, 
         if not one.success
     ]
     return {"success": bool(outcome.success), "failed": failed, "expectations": len(results)}
+
+
+def __getattr__(name: str) -> Any:
+    # Great Expectations looks it up by its name; not before, since executors load this package, and lack that library.
+    if name == _VIEW["class_name"]:
+        return _page()
+    raise AttributeError(name)
+
+
+def _page() -> type:
+    """Pages of the site, of the library's own contents: its own need styles and scripts of five other hosts, and fill
+    the list of runs by script, so that without internet it is empty."""
+    from jinja2 import ChoiceLoader, PackageLoader
+
+    view: Any = import_module("great_expectations.render.view.view")
+
+    class Page(view.DefaultJinjaPageView):  # type: ignore[misc]  # of a library without types
+        _template = "docs_page.j2"
+
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            # Ours take the place of those of the same name; the style is the one of all our pages.
+            own = PackageLoader("kafka_migration", "templates/data_docs")
+            self.env.loader = ChoiceLoader([own, PackageLoader("kafka_migration"), self.env.loader])
+
+    return Page
 
 
 def _project(results: Path) -> Any:
