@@ -355,6 +355,11 @@ def test_what_follows_a_switch_works_as_ever(shop: Shop) -> None:
     written = report.build(shop.ctx())
     assert written["switch"]["state"] == "switched"
     assert "served by the target" in report.as_html(written)
+    assert "is fenced since" in written["fence"], "it keeps producers from the source"
+    assert not [line for line in written["exceptions"] if "fence" in line]
+    broken_off = {**written, "switch": {**written["switch"], "state": "switching"}}
+    assert written["fence"] in report._exceptions(broken_off)
+    assert written["fence"] in report._exceptions({k: v for k, v in written.items() if k != "switch"})
     assert release.apply(shop.ctx()) == TOPICS
     assert set(lifecycle.read(shop.ctx()).values()) == {TopicState.COMPLETED}
     assert switched.read(shop.ctx()) is not None

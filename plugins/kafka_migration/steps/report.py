@@ -26,6 +26,7 @@ from kafka_migration.groups.record import GroupRecord, Step, commits_from_eviden
 from kafka_migration.link import stragglers, switched
 from kafka_migration.link.flight import was_drained
 from kafka_migration.link.losses import all_losses, sentence
+from kafka_migration.link.switched import SwitchState
 from kafka_migration.migration import cancellation, completion
 from kafka_migration.migration.cancellation import Cancellation, State
 from kafka_migration.migration.history import KIND as PHASE
@@ -356,7 +357,8 @@ def _exceptions(found: Mapping[str, Any]) -> list[str]:
         f"{halt['partition']} is halted: {halt['reason']} at source offset {halt['source_offset']}: {halt['detail']}"
         for halt in found["halts"]
     ]
-    if found["fence"]:
+    # Behind a switch it is to stand: it keeps producers and groups from where they were, until `complete`.
+    if found["fence"] and found.get("switch", {}).get("state") != SwitchState.DONE:
         lines.append(found["fence"])
     lines += found["stragglers"]["undecided"]
     lines += [stragglers.sentence(one) for one in found["stragglers"]["decided"]]
