@@ -18,7 +18,7 @@ export PYTHONPATH := $(CURDIR)/plugins:$(CURDIR)
 # Hundreds of processes are started, and each would compile again what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup lock lint format test test-long docs conformance kill-test upgrade airflow-check races crash-matrix translate-check chaos chaos-cut mutation bench-mirror bench-latency bench-switch bench-scale bench-validate bench-access bench-board alerts-check demo demo-secure demo-installed demo-full up down brokers brokers-down clean
+.PHONY: help setup lock lint format test test-long docs conformance kill-test upgrade airflow-check test-ui races crash-matrix translate-check chaos chaos-cut mutation bench-mirror bench-latency bench-switch bench-scale bench-validate bench-access bench-board alerts-check demo demo-secure demo-installed demo-full up down brokers brokers-down clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,6 +80,9 @@ upgrade: setup ## A migration begun by the version FROM=COMMIT and stopped at fi
 
 airflow-check: setup ## Clients go there by waves and back again by a plan's DAGs, on a real Airflow: is nothing lost or left fenced?
 	$(BIN)/python -m pytest tests/dags/there_and_back.py $(ARGS)
+
+test-ui: setup ## A whole migration in front of a browser (Chromium), by somebody who may act and somebody who may not
+	$(BIN)/python -m tests.ui $(ARGS)
 
 races: setup ## Two movers of one group at once, at every interleaving, in memory and on brokers: it runs on one side
 	$(BIN)/python -m tests.races $(ARGS)

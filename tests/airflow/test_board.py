@@ -46,12 +46,14 @@ def written(reports: Path, name: str, *, age: float = 0.0, **fields: Any) -> Non
 
 
 def board(*names: str) -> str:
-    return bytes(pages._page("board.html.j2", prefix="/kafka-migration", rows=pages._rows(plans(*names))).body).decode()
+    return bytes(
+        pages._page("board.html.j2", prefix="/kafka-migration", refresh=False, rows=pages._rows(plans(*names))).body
+    ).decode()
 
 
 def page(name: str, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(pages, "_plan_of", lambda _dag_id: SimpleNamespace(name=name))
-    return bytes(pages._migration(f"migrate_{name}").body).decode()
+    return bytes(pages._migration(f"migrate_{name}", lambda _dag: True).body).decode()
 
 
 def names(html: str) -> list[str]:
@@ -110,7 +112,7 @@ def test_page_of_a_migration_has_what_stands_in_its_status(reports: Path, monkey
     assert 'aria-label="Lag in offsets"' in html
     links = Page(html).references
     assert {f"/dags/{kind}_shop" for kind in ("migrate", "rollback", "validate", "control")} <= set(links)
-    assert all(link.startswith("/") for link in links)
+    assert [link for link in links if not link.startswith("/")] == ["?refresh=1"], "of this page"
 
 
 def test_page_has_what_needs_a_person_and_what_was_halted(reports: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,10 +184,35 @@ def test_plan_that_is_added_changed_or_taken_away_is_seen_and_no_other_is_read_a
 
 
 def test_pages_load_nothing_and_run_no_script() -> None:
-    answer = pages._page("board.html.j2", prefix="/kafka-migration", rows=[])
+    answer = pages._page("board.html.j2", prefix="/kafka-migration", refresh=False, rows=[])
     assert "default-src 'none'" in answer.headers["content-security-policy"]
     assert "script-src" not in answer.headers["content-security-policy"]
     assert answer.headers["cache-control"] == "no-store"
+
+
+def test_links_to_what_acts_are_only_for_whom_may_start_it(reports: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(reports, "shop")
+    monkeypatch.setattr(pages, "_plan_of", lambda _dag_id: SimpleNamespace(name="shop"))
+    html = bytes(pages._migration("migrate_shop", lambda dag: dag == "validate_shop").body).decode()
+    dags = [link for link in Page(html).references if link.startswith("/dags/")]
+    assert {link.split("/")[2] for link in dags} == {"migrate_shop", "validate_shop"}
+
+
+@pytest.mark.parametrize("refresh", [True, False])
+def test_page_changes_by_itself_where_it_is_asked_for_alone(
+    reports: Path, monkeypatch: pytest.MonkeyPatch, refresh: bool
+) -> None:
+    written(reports, "shop")
+    monkeypatch.setattr(pages, "_plan_of", lambda _dag_id: SimpleNamespace(name="shop"))
+    rows = pages._rows(plans("shop"))
+    of_all = pages._page("board.html.j2", prefix="/kafka-migration", refresh=refresh, rows=rows)
+    for answer in (of_all, pages._migration("migrate_shop", lambda _dag: True, refresh=refresh)):
+        html = bytes(answer.body).decode()
+        assert ('http-equiv="refresh"' in html) is refresh
+        assert ("?" if refresh else "?refresh=1") in Page(html).references
+    assert (f"/kafka-migration/migrate_shop/{'?refresh=1' if refresh else ''}") in Page(
+        bytes(of_all.body).decode()
+    ).references
 
 
 def test_store_that_is_away_is_named_on_the_board_and_the_page_is_not_available_now(

@@ -648,6 +648,12 @@ def test_pages_are_served_to_who_may_see_the_dag_and_to_nobody_else(stage):
     assert page.status_code == 200
     assert all(group in page.text for group in stage.groups)
     assert "Lag in offsets" in page.text
+    roll_back = f"/dags/rollback_{stage.base}-wanted"
+    assert roll_back in page.text
+    with stage.as_user("stranger") as stranger:
+        looked = stranger.request("GET", f"{prefix}/")
+    assert looked.status_code == 200
+    assert roll_back not in looked.text
     with stage.as_user("nobody") as nobody:
         for page in ("", "status", "report", "docs/index.html"):
             assert nobody.request("GET", f"{prefix}/{page}").status_code == 403, page

@@ -9,24 +9,20 @@ operators without a scheduler.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
-from functools import partial
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
 import psutil
 import pytest
 
-from demo import jars
 from demo.airflow import EmbeddedAirflow
 from demo.airflow_api import ENDED
 from demo.airflow_approver import DemoApprover
 from kafka_migration.link.switched import SwitchState
-from tests.dags.patience import PATIENCE_SECONDS, QUICK
-from tests.steps import cuts
-from tests.steps.cuts import Client, Clusters, Cut, Reader, Side
-from tests.steps.hook_server import HookServer
+from tests.dags.patience import PATIENCE_SECONDS
+from tests.dags.shop import Shop, airflow_of, opened
 from tests.waiting import wait_until
 
 TAKEN_AWAY = "switch_producers"
@@ -35,98 +31,15 @@ WRITERS = {"User:web", "User:till", "User:pay"}
 pytestmark = pytest.mark.timeout(2 * PATIENCE_SECONDS)
 
 
-class Shop(Cut):
-    """Each wave has a topic and a group that reads it."""
-
-    def __init__(self, both: Clusters, hooks: HookServer, folder: Path) -> None:
-        waves = [
-            {"name": name, "topics": [rf".*\.{topic}"], "groups": [rf".*\.{group}"]}
-            for name, topic, group in (("first", "payments", "ledger"), ("second", "orders", "billing"))
-        ]
-        probed = {"probe": "probe_target", "super_users": ["User:ANONYMOUS"]}
-        super().__init__(
-            both,
-            hooks,
-            folder,
-            {"in_workflow": True, "target_fence": probed, "target_closed": True, "groups_stay": True},
-            waves={"given": waves},
-            approvals={"approvers": ["admin"]},
-            lag_gate={"threshold_records": 2_000, "samples": 2, "interval_seconds": 1},
-        )
-        self.readers = {
-            self.topic(name): Reader(self, self.topic(name), name, [self.topic(topic)])
-            for name, topic in (("ledger", "payments"), ("billing", "orders"))
-        }
-        #: Done once, when producers are to stop on the source.
-        self.befalls: Callable[[], None] | None = None
-        for side in both.both:
-            hooks.on("stop", side, self._stop)
-            hooks.on("start", side, partial(self._start, side))
-
-    @property
-    def clients(self) -> tuple[Client, ...]:
-        return *self.writers, *self.readers.values()
-
-    def _stop(self, group: str) -> None:
-        if group:
-            self.readers[group].stop()
-            return
-        self._stop_politely()
-        befalls, self.befalls = self.befalls, None
-        if befalls is not None:
-            befalls()
-
-    def _start(self, side: Side, group: str) -> None:
-        for client in (self.readers[group],) if group else self.writers:
-            client.start(side)
-
-    def begin(self) -> None:
-        """Clients write and read on the source."""
-        self._grant()
-        for client in self.clients:
-            client.start("source")
-
-    def denials(self, side: Side) -> set[str]:
-        with self.clusters.admin(side) as admin:
-            return {one.principal for one in admin.acls() if one.permission == "DENY"}
-
-
 @pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
-    # A migration of minutes: enough of them are there to be judged.
-    monkeypatch.setattr(cuts, "EVERY_SECONDS", 0.1)
-    with cuts.clusters() as both, closing(HookServer()) as hooks:
-        cuts.connect(monkeypatch, both, hooks)
-        made = Shop(both, hooks, tmp_path)
-        try:
-            made.begin()
-            yield made
-        finally:
-            made.close()
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    with opened(tmp_path) as made:
+        yield made
 
 
 @pytest.fixture
 def airflow(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedAirflow]:
-    plans = shop.folder / "plans"
-    plans.mkdir()
-    shop.path = shop.path.rename(plans / shop.path.name)
-    connections: dict[str, dict[str, Any]] = {
-        f"{user}_{side}": {"conn_type": "kafka", "extra": shop.clusters.login(side, user)}
-        for user in ("mover", "probe")
-        for side in shop.clusters.both
-    }
-    with EmbeddedAirflow(
-        home=tmp_path_factory.mktemp("airflow"),
-        plans_dir=plans,
-        connections={**connections, "spark_default": {"conn_type": "spark", "host": "local[2]"}},
-        env={
-            **QUICK,
-            **shop.hooks.environ,
-            "KAFKA_MIGRATION_REPORTS_DIR": str(shop.folder / "reports"),
-            "KAFKA_MIGRATION_SPARK_JARS": ",".join(str(path) for path in jars.paths("spark")),
-        },
-        start_timeout_seconds=PATIENCE_SECONDS,
-    ) as started:
+    with airflow_of(shop, tmp_path_factory.mktemp("airflow")) as started:
         yield started
 
 

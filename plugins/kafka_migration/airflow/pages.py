@@ -10,7 +10,7 @@ Imported by the API server alone.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -19,6 +19,7 @@ from mimetypes import guess_type
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
 from fastapi import Depends, FastAPI, HTTPException, status
 from fastapi.responses import FileResponse, HTMLResponse, Response
@@ -59,12 +60,12 @@ def application() -> FastAPI:
     may_see = [Depends(requires_access_dag(method="GET"))]
 
     @app.get("/")
-    def board(user: GetUserDep) -> Response:
-        return _page("board.html.j2", prefix=PREFIX, rows=_rows(_visible(user)))
+    def board(user: GetUserDep, refresh: bool = False) -> Response:
+        return _page("board.html.j2", prefix=PREFIX, refresh=refresh, rows=_rows(_visible(user)))
 
     @app.get("/{dag_id}/", dependencies=may_see)
-    def migration(dag_id: str) -> Response:
-        return _migration(dag_id)
+    def migration(dag_id: str, user: GetUserDep, refresh: bool = False) -> Response:
+        return _migration(dag_id, lambda dag: _may_start(user, dag), refresh=refresh)
 
     @app.get("/{dag_id}/status", dependencies=may_see)
     def migration_status(dag_id: str) -> dict[str, Any]:
@@ -89,18 +90,19 @@ def application() -> FastAPI:
     return app
 
 
-def _migration(dag_id: str) -> Response:
+def _migration(dag_id: str, may_start: Callable[[str], bool], *, refresh: bool = False) -> Response:
     name = _plan_of(dag_id).name
     found = _document(board_files(reports_directory(), name)[0])
     plot = over_time("Lag in offsets", found["history"]) if found and is_drawn(found["history"]) else None
-    dags = {
-        "runs": migrate_dag_id(name),
+    acts = {
         "validate": validate_dag_id(name),
         "roll back": rollback_dag_id(name),
         "pause, throttle, cancel, complete": control_dag_id(name),
     }
+    dags = {"runs": migrate_dag_id(name)} | {what: dag for what, dag in acts.items() if may_start(dag)}
     how_old = {"age": _age(found["at"]), "is_old": _is_old(found)} if found else {}
-    return _page("migration.html.j2", prefix=PREFIX, name=name, page=found, plot=plot, dags=dags, **how_old)
+    known = {"prefix": PREFIX, "refresh": refresh, "name": name, "page": found, "plot": plot, "dags": dags}
+    return _page("migration.html.j2", **known, **how_old)
 
 
 def _page(template: str, **values: Any) -> Response:
@@ -159,6 +161,13 @@ def _visible(user: Any) -> list[Plan]:
 
     allowed = get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
     return [plan for plan in _plans() if migrate_dag_id(plan.name) in allowed]
+
+
+def _may_start(user: Any, dag_id: str) -> bool:
+    from airflow.api_fastapi.app import get_auth_manager
+
+    details, runs = DagDetails(id=dag_id), DagAccessEntity.RUN
+    return get_auth_manager().is_authorized_dag(method="POST", access_entity=runs, details=details, user=user)
 
 
 def _plans() -> tuple[Plan, ...]:

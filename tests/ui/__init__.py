@@ -1,0 +1,1 @@
+"""People in front of Airflow: a whole migration through a browser."""
