@@ -77,6 +77,10 @@ def build(folder: Path) -> Path:
 
 def write_sources(folder: Path) -> None:
     """What the site is made from: each page of docs/, the reference, README.md as the first page."""
+    for path in (*DOCS.rglob("*.png"), *DOCS.rglob("*.svg")):
+        picture = folder / path.relative_to(DOCS)
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, picture)
     for path in DOCS.rglob("*.md"):
         page = folder / path.relative_to(DOCS)
         page.parent.mkdir(parents=True, exist_ok=True)

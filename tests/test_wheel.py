@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -106,3 +107,15 @@ def test_ranges_of_the_wheel_hold_the_pins_of_requirements() -> None:
     ranges = {it.name: it.specifier for it in map(Requirement, project["dependencies"])}
     assert ranges.keys() == pins.keys() - NOT_IN_THE_PACKAGE
     assert {name for name, allowed in ranges.items() if not allowed.contains(pins[name])} == set()
+
+
+def test_shell_completes_commands_gates_and_options(installed: Path, tmp_path: Path) -> None:
+    words = {"st": {"status", "stop", "stragglers"}, "approve c": {"cutover"}, "status --w": {"--watch"}}
+    for typed, wanted in words.items():
+        script = f"""
+            PATH={shlex.quote(str(installed / "bin"))}:$PATH
+            eval "$(kafka-migration --show-completion bash)"
+            COMP_WORDS=(kafka-migration {typed}); COMP_CWORD={len(typed.split())}
+            _kafka_migration_completion kafka-migration && echo "${{COMPREPLY[@]}}"
+        """
+        assert set(run(installed, tmp_path, "bash", "-c", script).split()) == wanted, typed

@@ -47,12 +47,15 @@ PANELS: Mapping[str, tuple[Callable[..., Any], ...]] = {
     "End a migration": (end.cancel, end.complete, end.retire),
 }
 
+_IS_MODULE = Path(sys.argv[0]).name == "__main__.py"
+
 app = typer.Typer(
     name="kafka_migration",
     help="Migrate topics and consumer groups from one Kafka cluster to another, by a plan, while both are in use.",
     epilog="Exit codes: 0 done, 1 a check or gate refuses, 2 bad input, 3 could not find out, 130 interrupted.",
     no_args_is_help=True,
-    add_completion=False,
+    # A shell completes a command by its name, and `python -m` has none of its own.
+    add_completion=not _IS_MODULE,
     rich_markup_mode="rich",
     # Our own handler prints what to do; a traceback is for --debug.
     pretty_exceptions_enable=False,
@@ -69,8 +72,7 @@ def main() -> None:
         # nohup means that it is to go on.
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _interrupt)
-    is_module = Path(sys.argv[0]).name == "__main__.py"
-    app(prog_name="python -m kafka_migration" if is_module else None)
+    app(prog_name="python -m kafka_migration" if _IS_MODULE else None)
 
 
 def _interrupt(_number: int, _frame: object) -> None:
