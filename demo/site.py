@@ -1,13 +1,12 @@
 """The documentation as a site: docs/ as it is, README.md as its first page, and reference pages made from the code.
 
-    python -m demo.site [FOLDER]     (`make docs`; .cache/site by default, index.html in it)
+    python -m demo.site     (`make docs`; .cache/site/index.html)
 
 Sphinx refuses a link or a heading that does not exist. The pages need no other host.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import shutil
@@ -22,6 +21,7 @@ from demo.errors import DemoError, run_or_explain
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
+_SITE = ROOT / ".cache" / "site"
 #: By part of the site, its pages in order.
 PARTS: Mapping[str, tuple[str, ...]] = {
     "Concepts": ("mirror", "validation", "state", "architecture", "glossary", "comparison"),
@@ -41,38 +41,27 @@ html_show_copyright = html_show_sphinx = html_copy_source = False
 html_last_updated_fmt = None
 # Plain blocks are commands and what they print.
 highlight_language = "none"
+# Two hyphens are an option, and no dash.
+smartquotes = False
 suppress_warnings = ["misc.highlighting_failure"]
 """
 _LINK = re.compile(r"\[([^]\n]*(?:\n[^]\n]*)?)\]\(([^)\s]+)\)")
 
 
-def build(folder: Path) -> Path:
-    """Build the site in ``folder``, in place of what stands there; its first page. Raises DemoError."""
+def build() -> Path:
+    """Build the site in place of what stands there; its first page. Raises DemoError."""
     with tempfile.TemporaryDirectory() as work:
         write_sources(Path(work))
         made = Path(work, "made")
-        command = [
-            sys.executable,
-            "-m",
-            "sphinx",
-            "-W",
-            "--keep-going",
-            "-q",
-            "-j",
-            "auto",
-            "-b",
-            "html",
-            work,
-            str(made),
-        ]
+        options = ["-W", "--keep-going", "-q", "-j", "auto", "-b", "html"]
+        command = [sys.executable, "-m", "sphinx", *options, work, str(made)]
         if subprocess.run(command, check=False).returncode != 0:
             raise DemoError("the documentation has the faults that stand above. Correct them, then run this again.")
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(
-            made, folder, ignore=shutil.ignore_patterns(".doctrees", ".buildinfo*", "_sources", "objects.inv")
-        )
-    return folder / "index.html"
+        shutil.rmtree(_SITE, ignore_errors=True)
+        _SITE.parent.mkdir(parents=True, exist_ok=True)
+        left_out = shutil.ignore_patterns(".doctrees", ".buildinfo*", "_sources", "objects.inv")
+        shutil.copytree(made, _SITE, ignore=left_out)
+    return _SITE / "index.html"
 
 
 def write_sources(folder: Path) -> None:
@@ -238,7 +227,12 @@ def errors() -> str:
         " Airflow tries it again by itself."
     )
     rows = ["# Exit codes and errors", "", intro, ""]
-    codes = {0: "done", 1: "a check or a gate refuses", 2: "bad input", 3: "could not find out, or taken over"}
+    codes = {
+        0: "done",
+        1: "a check or a gate refuses",
+        2: "bad input",
+        3: "could not find out, or taken over; an error that nobody foresaw",
+    }
     rows += _table(
         (str(code), meaning) for code, meaning in {**codes, 130: "interrupted: Ctrl-C, SIGTERM or SIGHUP"}.items()
     )
@@ -279,12 +273,5 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:].rstrip(".") + "."
 
 
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", nargs="?", type=Path, default=ROOT / ".cache" / "site")
-    print(build(parser.parse_args().folder))
-
-
 if __name__ == "__main__":
-    run_or_explain(main)
+    run_or_explain(lambda: print(build()))

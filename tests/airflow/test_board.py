@@ -38,7 +38,7 @@ def written(reports: Path, name: str, *, age: float = 0.0, **fields: Any) -> Non
     """The documents of a migration in flight, with these fields instead."""
     shop = Migration()
     histories.in_flight(shop)
-    Publisher(shop.ctx(), reports).publish()
+    Publisher(shop.ctx(), lambda: reports).publish()
     now = (datetime.now(UTC) - timedelta(seconds=age)).isoformat()
     for played, file in zip(board_files(reports, "shop"), board_files(reports, name), strict=True):
         value = json.loads(Path(str(played)).read_text())
@@ -120,7 +120,7 @@ def test_page_has_what_needs_a_person_and_what_was_halted(reports: Path, monkeyp
     histories.in_flight(shop)
     ctx = shop.ctx()
     ctx.link.halt(histories.ORDERS[0], "MELTED", "too hot", 1, 1, ctx.stamp())
-    Publisher(shop.ctx(), reports).publish()
+    Publisher(shop.ctx(), lambda: reports).publish()
     text = Page(page("shop", monkeypatch)).text
     assert "Needs a person halted: shop.orders-0 MELTED" in text
     assert "too hot" in text
@@ -239,12 +239,12 @@ def test_document_of_another_version_is_unknown_and_hides_no_other_migration(rep
 def test_page_of_every_state_of_a_migration_can_be_drawn(reports: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shop = Migration()
     histories.created(shop)
-    Publisher(shop.ctx(), reports).publish()
+    Publisher(shop.ctx(), lambda: reports).publish()
     assert Page(page("shop", monkeypatch)).open == []
     histories.mirroring(shop)
     histories.validated(shop)
     histories.moved(shop)
     histories.rolled_back(shop)
-    Publisher(shop.ctx(), reports).publish()
+    Publisher(shop.ctx(), lambda: reports).publish()
     assert "back: read back" in Page(page("shop", monkeypatch)).text
     assert status.read(shop.ctx()).groups

@@ -10,6 +10,8 @@ import typer.main
 
 from demo import site
 from kafka_migration.cli.app import app
+from kafka_migration.domain import errors
+from kafka_migration.domain.errors import MigrationError
 from kafka_migration.domain.types import Halt
 from kafka_migration.plans.load import plan_schema
 
@@ -37,8 +39,13 @@ def test_every_halt_has_its_meaning_and_remedy() -> None:
     assert site.halts().count("**Remedy:** ") == len(Halt)
 
 
-def test_every_exit_code_is_explained() -> None:
-    assert re.findall(r"^\| (\d+) \|", site.errors(), re.MULTILINE) == ["0", "1", "2", "3", "130"]
+def test_every_kind_of_error_is_explained_with_its_exit_code() -> None:
+    text = site.errors()
+    codes = set(re.findall(r"^\| (\d+) \|", text, re.MULTILINE))
+    kinds = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, MigrationError)}
+    assert codes >= {str(kind.exit_code) for kind in kinds}
+    for kind in kinds - {MigrationError}:
+        assert re.search(rf"^\| `{kind.__name__}` \| {kind.exit_code} \|", text, re.MULTILINE), kind
 
 
 def test_every_document_has_a_place_in_the_site(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.store import MemoryStore
 from kafka_migration.steps.attention import Attention, Kind
@@ -123,7 +124,7 @@ def test_hundred_groups_one_after_the_other_are_a_message_in_five_minutes_at_mos
 def test_other_things_of_the_same_kind_are_news_however_many_there_were(watch: Watch) -> None:
     watch.minutes(10, halt("a-0", "a-1"), group("g", "neither side"))
     assert texts(watch.minutes(10, halt("a-0", "b-7"), group("g", "neither side")))[0].startswith(
-        "needs a person: halted: a-0, b-7; "
+        "needs a person: halt: 1 new, such as b-7; 2 in all; "
     )
     [text] = texts(watch.minutes(4.5, halt("a-0", "b-7"), group("g", "both sides")))
     assert text.startswith("needs a person: group g runs on both sides; ")
@@ -150,7 +151,7 @@ def test_what_comes_and_goes_all_day_is_no_storm(watch: Watch) -> None:
     for _ in range(DAY // 10):
         watch.minutes(2, group("nightly"))
         watch.minutes(8)
-    assert 4 <= len(watch.sent) <= 14
+    assert 4 <= len(watch.sent) <= 20
     watch.minutes(3 * DAY)
     watch.sent.clear()
     assert len(watch.minutes(3, group("nightly"))) == 1, "days later it is news again"
@@ -160,6 +161,45 @@ def test_nothing_is_over_that_could_not_be_looked_at_and_all_else_is(watch: Watc
     watch.minutes(10, group("a"), PAUSE)
     assert texts(watch.minutes(30, unknown=["groups"])) == ["over: pause: forward mirror"]
     assert texts(watch.minutes(10)) == ["over: group: a on both sides"]
+
+
+def test_what_people_do_again_is_news_though_it_was_over_a_while_ago(watch: Watch) -> None:
+    watch.minutes(4 * DAY, PAUSE)
+    watch.minutes(60)
+    watch.sent.clear()
+    assert texts(watch.minutes(6, PAUSE)) == ["needs a person: paused by ann"]
+    assert len(watch.minutes(61, PAUSE)) == 1, "and an hour later, however seldom it was before"
+
+
+def test_message_that_was_sent_and_could_not_be_recorded_is_not_sent_again(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise CouldNotFindOut("target: not enough replicas")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(watch.journal, "record", refuse)
+        with pytest.raises(CouldNotFindOut):
+            watch.minutes(5, PAUSE)
+        assert watch.minutes(50, PAUSE) == []
+    assert len(watch.sent) == 1
+    assert watch.minutes(30, PAUSE)[0][1].what == "needs a person: paused by ann"
+    assert watch.journal.read(KIND, NAME) is not None
+
+
+def test_memory_of_another_version_is_read_as_far_as_it_is_known(watch: Watch) -> None:
+    known = {"stands": ["later: it", "pause: forward mirror"], "last": watch.now, "next": watch.now + 9_000}
+    watch.journal.record(KIND, NAME, {**known, "more": 1})
+    assert watch.minutes(4, PAUSE) == []
+    assert texts(watch.minutes(10, PAUSE)) == ["needs a person: paused by ann; over: later: it"]
+
+
+def test_group_that_is_back_after_days_is_named_within_hours(watch: Watch) -> None:
+    watch.minutes(4 * DAY, group("a"))
+    watch.minutes(60)
+    watch.sent.clear()
+    [(minute, _)] = watch.minutes(5 * 60, group("a"))
+    assert minute <= 4 * 60
 
 
 def test_memory_outlives_the_process_and_no_message_is_sent_again(watch: Watch) -> None:
@@ -194,6 +234,8 @@ def test_thousands_of_halts_are_remembered_in_a_small_record(watch: Watch) -> No
     assert known is not None
     assert len(known["stands"]) == 500
     assert len(watch.sent) == 1
+    watch.minutes(10, *(group(f"g{n}") for n in range(3_000)))
+    assert len(str(watch.journal.read(KIND, NAME))) < 200_000
 
 
 @pytest.mark.parametrize("kind", sorted(ALERTED_BY_TASKS))

@@ -40,7 +40,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 
 def publish(shop: Migration, place: Place, **fields: Any) -> float:
-    return Publisher(shop.ctx(**fields), place).publish()
+    return Publisher(shop.ctx(**fields), lambda: place).publish()
 
 
 def page(place: Place) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def test_page_of_later_is_not_replaced_by_one_that_took_long(shop: Migration, tm
     shop.clock.sleep(1)
     publish(shop, tmp_path)
     newest = page(tmp_path)["at"]
-    Publisher(shop.ctx(), tmp_path)._write(late, ())
+    Publisher(shop.ctx(), lambda: tmp_path)._write(late, ())
     assert page(tmp_path)["at"] == newest
 
 
@@ -154,7 +154,7 @@ def test_looking_takes_a_twentieth_of_the_time_within_bounds(
 
 def test_rates_are_those_between_two_looks(shop: Migration, tmp_path: Path) -> None:
     histories.created(shop)
-    found = Publisher(shop.ctx(), tmp_path)
+    found = Publisher(shop.ctx(), lambda: tmp_path)
     found.publish()
     assert page(tmp_path)["lag"]["produced_per_second"] is None
     shop.clock.sleep(10)
@@ -167,7 +167,7 @@ def test_generation_that_has_begun_meanwhile_is_the_one_that_is_seen(
     shop: Migration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     histories.created(shop)
-    found, later = Publisher(shop.ctx(), tmp_path), shop.ctx()
+    found, later = Publisher(shop.ctx(), lambda: tmp_path), shop.ctx()
     seen: list[Context] = []
     read = status.read
 
@@ -199,25 +199,55 @@ def test_what_needs_a_person_is_notified_of_though_no_page_can_be_written(shop: 
     with shop.source.failing("topics", ClusterUnreachable("source", "127.0.0.1:1", "timed out")):
         for _ in range(2):
             with pytest.raises(BadInput, match="cannot be written"):
-                Publisher(shop.ctx(), tmp_path / "file", notices).publish()
+                Publisher(shop.ctx(), lambda: tmp_path / "file", notices).publish()
             shop.clock.sleep(90)
     assert "unknown: source: no broker" in sent[0].what
     # Another process goes on with the same memory.
     later = sending(sent)
     for _ in range(2):
-        Publisher(shop.ctx(), tmp_path, later).publish()
+        Publisher(shop.ctx(), lambda: tmp_path, later).publish()
         shop.clock.sleep(90)
     assert len(sent) == 1, "what is over comes five minutes after the last message"
     shop.clock.sleep(300)
-    Publisher(shop.ctx(), tmp_path, later).publish()
+    Publisher(shop.ctx(), lambda: tmp_path, later).publish()
     assert sent[1].what.startswith("over: unknown: ")
+
+
+def test_what_needs_a_person_is_notified_of_though_there_is_no_place_for_pages(shop: Migration) -> None:
+    def place() -> Place:
+        raise BadInput("no such store")
+
+    histories.created(shop)
+    sent: list[Notice] = []
+    publisher = Publisher(shop.ctx(), place, sending(sent))
+    with shop.source.failing("topics", ClusterUnreachable("source", "127.0.0.1:1", "timed out")):
+        for _ in range(2):
+            with pytest.raises(BadInput):
+                publisher.publish()
+            shop.clock.sleep(90)
+    assert len(sent) == 1
+
+
+def test_page_is_written_though_nobody_can_be_notified(shop: Migration, tmp_path: Path) -> None:
+    def send(_notice: Notice) -> bool:
+        raise ValueError("no such mail server")
+
+    histories.created(shop)
+    publisher = Publisher(shop.ctx(), lambda: tmp_path, Notices(send))
+    with shop.source.failing("topics", ClusterUnreachable("source", "127.0.0.1:1", "timed out")):
+        publisher.publish()
+        shop.clock.sleep(90)
+        with pytest.raises(ValueError, match="no such mail"):
+            publisher.publish()
+    assert len(page(tmp_path)["needs"]) > 0
+    assert page(tmp_path)["at"].startswith(summary(tmp_path)["at"].partition("+")[0])
 
 
 def test_nobody_is_notified_of_a_migration_that_has_not_begun(shop: Migration, tmp_path: Path) -> None:
     sent: list[Notice] = []
     with shop.source.failing("topics", ClusterUnreachable("source", "127.0.0.1:1", "timed out")):
         for _ in range(5):
-            Publisher(shop.ctx(), tmp_path, sending(sent)).publish()
+            Publisher(shop.ctx(), lambda: tmp_path, sending(sent)).publish()
             shop.clock.sleep(90)
     assert sent == []
     assert shop.ctx().journal.read(KIND, NAME) is None

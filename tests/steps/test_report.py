@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from kafka_migration.approvals import record as approval_record
+from kafka_migration.approvals.evidence import GateName
 from kafka_migration.compare.result import Equality
 from kafka_migration.domain.errors import BadInput, ClusterUnreachable, CouldNotFindOut, Refused
 from kafka_migration.domain.types import Desired, TopicPartition
@@ -359,37 +361,37 @@ def written_with(finished: Migration, folder: Path, keys: Keyring) -> tuple[Cont
 
 
 def test_report_is_verified_as_long_as_nothing_of_it_was_changed(finished: Migration, tmp_path: Path) -> None:
-    ctx, path = written_with(finished, tmp_path, KEYS)
+    _, path = written_with(finished, tmp_path, KEYS)
     whole = json.loads(path.read_text(encoding="utf-8"))
-    how = report.verified(ctx, path)
+    how = report.verified("shop", KEYS, path)
     assert whole["sealed"]["digest"] in how
     assert "signed by an approval key" in how
     assert whole["sealed"]["digest"] in path.with_name("report.html").read_text(encoding="utf-8")
     # Written otherwise, it says the same; and a key that was replaced since still counts.
     path.write_text(json.dumps(dict(reversed(whole.items()))), encoding="utf-8")
-    assert report.verified(replace(ctx, approval_keys=lambda: Keyring(("x" * 32, KEYS.keys[0]))), path) == how
+    assert report.verified("shop", Keyring(("x" * 32, KEYS.keys[0])), path) == how
 
 
 @pytest.mark.parametrize("section", ["validation", "groups", "written_at", "approvals", "another"])
 def test_report_with_a_changed_section_is_refused(finished: Migration, tmp_path: Path, section: str) -> None:
-    ctx, path = written_with(finished, tmp_path, KEYS)
+    _, path = written_with(finished, tmp_path, KEYS)
     whole = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps({**whole, section: "otherwise"}), encoding="utf-8")
     with pytest.raises(Refused, match="was changed after it was written"):
-        report.verified(ctx, path)
+        report.verified("shop", KEYS, path)
     # Nor does it help to make the digest fit: whoever has no key cannot sign it.
     changed = {**whole, section: "otherwise"}
     changed["sealed"] = {**whole["sealed"], "digest": report.digest_of(changed)}
     path.write_text(json.dumps(changed), encoding="utf-8")
     with pytest.raises(Refused, match="no approval key of this process has signed it"):
-        report.verified(ctx, path)
+        report.verified("shop", KEYS, path)
 
 
 def test_report_without_a_key_has_a_digest_and_cannot_be_verified(finished: Migration, tmp_path: Path) -> None:
     ctx, path = written_with(finished, tmp_path, Keyring(()))
     assert "not signed" in path.with_name("report.html").read_text(encoding="utf-8")
     with pytest.raises(Refused, match="nobody has signed it"):
-        report.verified(ctx, path)
+        report.verified("shop", KEYS, path)
 
     def broken() -> Keyring:
         raise BadInput("others may read the approval key")
@@ -405,14 +407,44 @@ def test_what_is_no_report_of_this_migration_is_refused_by_name(
     if content is not None:
         path.write_text(content, encoding="utf-8")
     with pytest.raises(BadInput, match="--verify") as caught:
-        report.verified(finished.ctx(), path)
+        report.verified("shop", KEYS, path)
     assert "report.json" in caught.value.remedy
 
 
 def test_signature_of_an_answer_is_none_of_a_report(finished: Migration, tmp_path: Path) -> None:
     ctx, path = written_with(finished, tmp_path, KEYS)
     whole = json.loads(path.read_text(encoding="utf-8"))
-    whole["sealed"]["signature"] = KEYS.sign({"migration": "shop", "digest": whole["sealed"]["digest"]})
+    answer = approval_record.answers(ctx)[GateName.PLAN]
+    whole["sealed"]["signature"] = KEYS.sign(approval_record.signed_content(ctx, answer))
     path.write_text(json.dumps(whole), encoding="utf-8")
     with pytest.raises(Refused, match="has signed it"):
-        report.verified(ctx, path)
+        report.verified("shop", KEYS, path)
+
+
+def test_name_that_stands_twice_or_is_added_to_the_seal_is_a_change(finished: Migration, tmp_path: Path) -> None:
+    _, path = written_with(finished, tmp_path, KEYS)
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("{", '{"exceptions": [],', 1), encoding="utf-8")
+    with pytest.raises(BadInput, match="a name stands twice"):
+        report.verified("shop", KEYS, path)
+    whole = json.loads(text)
+    path.write_text(json.dumps({**whole, "sealed": {**whole["sealed"], "by": "ada"}}), encoding="utf-8")
+    with pytest.raises(BadInput, match="no report with a digest"):
+        report.verified("shop", KEYS, path)
+
+
+@pytest.mark.parametrize("signature", ["\ud800", "hmac-sha256:00000000:00", 7])
+def test_signature_that_is_none_is_refused(finished: Migration, tmp_path: Path, signature: object) -> None:
+    _, path = written_with(finished, tmp_path, KEYS)
+    whole = json.loads(path.read_text(encoding="utf-8"))
+    whole["sealed"]["signature"] = signature
+    path.write_text(json.dumps(whole), encoding="utf-8")
+    with pytest.raises(Refused, match="has signed it"):
+        report.verified("shop", KEYS, path)
+
+
+def test_report_names_the_cluster_that_it_is_about(finished: Migration, tmp_path: Path) -> None:
+    _, path = written_with(finished, tmp_path, KEYS)
+    whole = json.loads(path.read_text(encoding="utf-8"))
+    assert whole["target"] == finished.ctx().target.cluster_id()
+    assert f"on target {whole['target']}" in report.verified("shop", KEYS, path)

@@ -357,6 +357,9 @@ def test_what_follows_a_switch_works_as_ever(shop: Shop) -> None:
     assert "served by the target" in report.as_html(written)
     assert "is fenced since" in written["fence"], "it keeps producers from the source"
     assert not [line for line in written["exceptions"] if "fence" in line]
+    assert written["fence"] in report._exceptions({**written, "completed": {"at": "2030"}})
+    half = written["fence"].replace("is fenced since", "is lifting since", 1)
+    assert half in report._exceptions({**written, "fence": half})
     broken_off = {**written, "switch": {**written["switch"], "state": "switching"}}
     assert written["fence"] in report._exceptions(broken_off)
     assert written["fence"] in report._exceptions({k: v for k, v in written.items() if k != "switch"})

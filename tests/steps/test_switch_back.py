@@ -139,7 +139,7 @@ class BackShop(Shop):
 
 
 def test_way_back_is_on_the_page_that_is_published(shop: BackShop, tmp_path: Path) -> None:
-    Publisher(shop.ctx(), tmp_path).publish()
+    Publisher(shop.ctx(), lambda: tmp_path).publish()
     page = json.loads(json.dumps(status.read(shop.ctx().newest()).as_dict()))
     found = read_json(board_files(tmp_path, "shop")[0])
     assert found is not None
@@ -172,7 +172,7 @@ def test_status_shows_the_way_back_and_what_would_be_lost_until_it_is_given_up(s
 
 def _shown(shop: BackShop) -> str:
     console = Console(width=250, record=True, file=io.StringIO())
-    console.print(render_status(status.read(shop.ctx())))
+    console.print(render_status(status.read(shop.ctx()), ()))
     return console.export_text()
 
 

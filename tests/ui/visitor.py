@@ -77,9 +77,9 @@ class Visitor:
         self.check(name)
         return page
 
-    def check(self, name: str, *, page_name: str | None = None) -> None:
+    def check(self, name: str) -> None:
         """Note this page, have it judged, and keep a picture."""
-        self.notes.pages.append(page_name or name)
+        self.notes.pages.append(name)
         found = Axe().run(self.page)
         for violation in found.response["violations"]:
             if violation["impact"] in _SERIOUS:

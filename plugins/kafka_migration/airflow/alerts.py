@@ -36,7 +36,7 @@ _LOG = logging.getLogger(__name__)
 NO_DEATH_IN_A_ROW = timedelta(hours=1)
 #: About an hour of tries, once they are five minutes apart.
 _EVERY = 12
-_MOST_CHARACTERS = 300
+_MOST_CHARACTERS = 500
 _MARKUP = str.maketrans({"{": "(", "}": ")", "<": "\u2039", ">": "\u203a"})
 
 

@@ -35,7 +35,7 @@ from kafka_migration.migration.cancellation import Cancellation, State
 from kafka_migration.migration.history import KIND as PHASE
 from kafka_migration.migration.history import phase
 from kafka_migration.state.link import Wish
-from kafka_migration.steps import draining, recopy
+from kafka_migration.steps import draining, notices, recopy
 from kafka_migration.steps.fence import run_hooks
 from kafka_migration.steps.release import left_open
 from kafka_migration.steps.step import Decision
@@ -170,6 +170,9 @@ def begin_again(ctx: Context, *, run_began: str = "") -> None:
     seal.undo(ctx)
     # It was about records that are gone.
     ctx.journal.forget(VERDICT, LATEST)
+    if ctx.journal.read(notices.KIND, notices.NAME) is not None:
+        # What stood then is no news any more, nor is its end.
+        ctx.journal.forget(notices.KIND, notices.NAME)
     cancellation.begin_again(ctx)
 
 

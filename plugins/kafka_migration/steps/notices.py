@@ -7,8 +7,8 @@ journal, so whoever looks next, wherever, goes on with it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.printable import in_one_line
 from kafka_migration.steps.attention import Attention, Kind
@@ -21,14 +21,18 @@ KIND, NAME = "notices", "sent"
 #: A failed task, a mirror's death and a question that waits alert by themselves.
 ALERTED_BY_TASKS = frozenset({Kind.MIRROR, Kind.VERDICT, Kind.END, Kind.PHASE, Kind.APPROVAL})
 #: The part of the status page that has to be known before something of that kind may be called over.
-_SEEN_IN = {Kind.STRAGGLERS: "stragglers", Kind.GROUP: "groups", Kind.TOPIC: "drift"}
+_SEEN_IN = {"stragglers": "stragglers", "group": "groups", "topic": "drift"}
+#: What comes and goes by itself, so that it is no news when it comes back.
+_COMES_BACK = frozenset({Kind.GROUP, Kind.TOPIC, Kind.UNKNOWN})
 #: So long something has to stand, or be gone, before it counts: a leader that moves is no news.
 _SETTLED_SECONDS = 60.0
 #: Between two messages, unless something of another kind has happened.
 _LEAST_SECONDS = 300.0
 _FIRST_SECONDS, _MOST_SECONDS = 3_600.0, 86_400.0
+#: So long, at most, what is back stays without a message.
+_BACK_SECONDS = 14_400.0
 #: Of one message: how many things are named, and with how many characters.
-_NAMED, _MOST_CHARACTERS = 2, 110
+_NAMED, _MOST_CHARACTERS = 2, 100
 #: Things of one kind that are remembered one by one.
 _MOST_THINGS = 500
 
@@ -46,8 +50,8 @@ class Memory:
     """What was sent. Times are seconds since 1970.
 
     ``stands``: things that the last message had as standing. ``past``: things that are over since some time of the last
-    day; what comes back until then is no news. ``last``: when the last message was sent; ``next``: when the next one is
-    due of what stands, ``wait`` seconds after it.
+    day, and no news if they come back. ``last``: when the last message was sent; ``next``: when the next one is due of
+    what stands, ``wait`` seconds after it.
     """
 
     stands: Sequence[str] = ()
@@ -55,6 +59,12 @@ class Memory:
     last: float = 0.0
     next: float = 0.0
     wait: float = 0.0
+
+    @classmethod
+    def of(cls, kept: Mapping[str, Any] | None) -> Memory:
+        """From the journal, also as another version wrote it."""
+        known = {one.name for one in fields(cls)}
+        return cls(**{name: value for name, value in (kept or {}).items() if name in known})
 
 
 def due(
@@ -65,8 +75,9 @@ def due(
     ``standing``: by thing, what needs a person; ``over``: things of ``memory.stands`` that do not stand any more.
     """
     past = {thing: at for thing, at in memory.past.items() if now - at < _MOST_SECONDS}
-    news = [thing for thing in standing if thing not in memory.stands and thing not in past]
-    kinds = {_kind_of(thing) for thing in (*memory.stands, *past)}
+    known = {*memory.stands, *past}
+    news = [thing for thing in standing if thing not in known]
+    kinds = {_kind_of(thing) for thing in known}
     if any(_kind_of(thing) not in kinds for thing in news):
         is_due = True
     elif news or over:
@@ -75,25 +86,32 @@ def due(
         is_due = bool(standing) and now >= memory.next
     if not is_due:
         return None
+    before = max(memory.wait, _FIRST_SECONDS)
     if news:
         wait = _FIRST_SECONDS
     else:
-        wait = memory.wait if over else min(2 * memory.wait, _MOST_SECONDS)
-    past = {thing: at for thing, at in past.items() if thing not in standing} | dict.fromkeys(over, now)
+        wait = min(before, _BACK_SECONDS) if over else min(2 * before, _MOST_SECONDS)
+    past |= {thing: now for thing in over if _kind_of(thing) in _COMES_BACK}
+    newest = sorted(((at, thing) for thing, at in past.items() if thing not in standing), reverse=True)[:_MOST_THINGS]
     kept = [thing for thing in memory.stands if thing not in standing and thing not in over]
-    after = Memory(stands=[*standing, *kept], past=past, last=now, next=now + wait, wait=wait)
+    after = Memory([*standing, *kept], {thing: at for at, thing in newest}, now, now + wait, wait)
     return _notice(standing, news, over), after
 
 
 def _notice(standing: Mapping[str, Attention], news: Sequence[str], over: Sequence[str]) -> Notice:
-    """News first; of each kind of thing the whole line, which names the first few."""
+    """What is new first. Of a line of many things, the new ones are named, and all are counted."""
     lines = dict.fromkeys(standing[thing] for thing in (*news, *standing))
-    parts = [f"{label}: {_named(texts)}" for label, texts in _sections(lines, over) if texts]
+    new = {line: [thing for thing in news if standing[thing] is line] for line in lines}
+    needs = _named(_of_line(line, new[line]) for line in lines)
+    parts = [f"needs a person: {needs}"] if lines else []
+    parts += [f"over: {_named(over)}"] if over else []
     return Notice("; ".join(parts), _named(dict.fromkeys(line.remedy for line in lines)))
 
 
-def _sections(lines: Iterable[Attention], over: Sequence[str]) -> list[tuple[str, list[str]]]:
-    return [("needs a person", [line.what for line in lines]), ("over", list(over))]
+def _of_line(line: Attention, new: Sequence[str]) -> str:
+    if len(line.things) == 1 or not new:
+        return line.what
+    return f"{line.kind}: {len(new)} new, such as {new[0].partition(': ')[2]}; {len(line.things)} in all"
 
 
 def _named(texts: Iterable[str]) -> str:
@@ -112,11 +130,13 @@ def _kind_of(thing: str) -> str:
 
 
 def things_of(needs: Iterable[Attention]) -> dict[str, Attention]:
-    """What is remembered one by one: such as each halted partition with its reason."""
+    """What is remembered one by one, such as each halted partition with its reason; of a kind, the first hundreds."""
     found: dict[str, Attention] = {}
+    left = dict.fromkeys(Kind, _MOST_THINGS)
     for need in needs:
         if need.kind not in ALERTED_BY_TASKS:
-            things = need.things[:_MOST_THINGS]
+            things = need.things[: left[need.kind]]
+            left[need.kind] -= len(things)
             found |= {f"{need.kind}: {in_one_line(thing)}": need for thing in things}
     return found
 
@@ -129,19 +149,22 @@ class Notices:
         self._stands_since: dict[str, float] = {}
         self._gone_since: dict[str, float] = {}
         self._not_before, self._pause = 0.0, _LEAST_SECONDS
+        self._sent = Memory()
 
     def look(self, ctx: Context, page: Status, needs: Iterable[Attention]) -> None:
         """At what ``page`` shows. Raises what reading and writing the journal raises."""
-        now, kept = page.at.timestamp(), ctx.journal.read(KIND, NAME)
-        memory = Memory() if kept is None else Memory(**kept)
+        now, memory = page.at.timestamp(), Memory.of(ctx.journal.read(KIND, NAME))
+        if self._sent.last > memory.last:
+            # It was sent, and could not be recorded.
+            memory = self._sent
         standing, over = self._settled(memory, things_of(needs), now, page.unknown)
         found = due(memory, standing, over, now)
         if found is None or now < self._not_before:
             return
         notice, after = found
         if self._send(notice):
+            self._sent, self._pause = after, _LEAST_SECONDS
             ctx.journal.record(KIND, NAME, asdict(after))
-            self._pause = _LEAST_SECONDS
         else:
             # What was not sent is as due as before, and tried again at a growing interval.
             self._not_before, self._pause = now + self._pause, min(2 * self._pause, _FIRST_SECONDS)
@@ -151,9 +174,7 @@ class Notices:
     ) -> tuple[dict[str, Attention], list[str]]:
         """Of what stands and what is gone, what has been so for long enough."""
         gone = [
-            thing
-            for thing in memory.stands
-            if thing not in standing and _SEEN_IN.get(Kind(_kind_of(thing))) not in unknown
+            thing for thing in memory.stands if thing not in standing and _SEEN_IN.get(_kind_of(thing)) not in unknown
         ]
         self._stands_since = {thing: self._stands_since.get(thing, now) for thing in standing}
         self._gone_since = {thing: self._gone_since.get(thing, now) for thing in gone}

@@ -51,7 +51,7 @@ def publish(
     def work() -> None:
         try:
             with context.open_context(plan) as ctx:
-                Publisher(ctx, place()).publish()
+                Publisher(ctx, place).publish()
             problems.clear()
         except Exception as error:
             problems[:] = [_why(error)]
@@ -74,7 +74,7 @@ def publishing(
         while not ended.is_set():
             try:
                 with context.open_context(plan) as ctx:
-                    publisher = Publisher(ctx, place(), notices)
+                    publisher = Publisher(ctx, place, notices)
                     while True:
                         rest = publisher.publish()
                         last = ""
@@ -108,7 +108,7 @@ def _why(error: Exception) -> str:
 class Publisher:
     """Publishes below ``place`` what is seen through ``ctx``; ``notices`` as for :func:`publishing`."""
 
-    def __init__(self, ctx: Context, place: Place, notices: Notices | None = None) -> None:
+    def __init__(self, ctx: Context, place: Callable[[], Place], notices: Notices | None = None) -> None:
         self._ctx, self._place, self._notices = ctx, place, notices
         self._meter = LagMeter(ctx)
 
@@ -123,14 +123,14 @@ class Publisher:
             page = status.read(ctx, self._meter)
             needs = attention.needed(page, ctx.plan)
             try:
-                self._write(page, needs)
-            finally:
                 if self._notices is not None and page.has_begun:
                     self._notices.look(ctx, page, needs)
+            finally:
+                self._write(page, needs)
         return min(_MOST_SECONDS, max(_LEAST_SECONDS, (ctx.clock.monotonic() - began) / _SHARE))
 
     def _write(self, page: Status, needs: Sequence[Attention]) -> None:
-        whole, short = board_files(self._place, page.migration)
+        whole, short = board_files(self._place(), page.migration)
         before = read_json(whole) or {}
         at = before.get("at")
         if not page.has_begun or (isinstance(at, str) and datetime.fromisoformat(at) > page.at):

@@ -88,6 +88,7 @@ def build(ctx: Context, *, extra: Mapping[str, Mapping[str, Any]] | None = None)
     found: dict[str, Any] = {
         "format": FORMAT,
         "migration": ctx.plan.name,
+        "target": ctx.target.cluster_id(),
         "written_at": ctx.stamp(),
         "plan": _plan(ctx),
         "inventory": ctx.journal.read("inventory", "source"),
@@ -119,52 +120,60 @@ def build(ctx: Context, *, extra: Mapping[str, Mapping[str, Any]] | None = None)
 
 def sealed(ctx: Context, report: Mapping[str, Any]) -> dict[str, str]:
     """The digest of all of ``report`` but this section itself, and its signature, "" where there is no approval key."""
-    digest = digest_of(report)
     try:
         keys = ctx.approval_keys()
     except BadInput as error:
         # Whoever only reports need not have one that works.
         ctx.log(f"the report is not signed: {error.message}")
         keys = Keyring(())
-    return {"digest": digest, "signature": keys.sign(_signed(report, digest)) if keys else ""}
+    return {"digest": digest_of(report), "signature": keys.sign(_signed(report)) if keys else ""}
 
 
 def digest_of(report: Mapping[str, Any]) -> str:
     """As ``sha256:`` and hexadecimal digits, of the report as JSON with sorted keys, but for the section ``sealed``."""
     content = {name: section for name, section in report.items() if name != _SEALED}
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+    return f"sha256:{hashlib.sha256(json.dumps(content, sort_keys=True, separators=(',', ':')).encode()).hexdigest()}"
 
 
-def _signed(report: Mapping[str, Any], digest: str) -> dict[str, str]:
+def _signed(report: Mapping[str, Any]) -> dict[str, str]:
     # An answer that was signed with the same key is none of these, and none of these an answer.
-    return {"of": "report", "migration": str(report["migration"]), "digest": digest}
+    names = {"of": "report", "migration": str(report["migration"]), "target": str(report["target"])}
+    return {**names, "digest": digest_of(report)}
 
 
-def verified(ctx: Context, path: Path) -> str:
-    """That the report in the file ``path`` is as it was written: how that is known, for people.
+def verified(migration: str, keys: Keyring, path: Path) -> str:
+    """That the report in the file ``path`` is as it was written, and how that is known.
 
-    Raises Refused if it is not so or not known, BadInput if it is no report of this migration.
+    Raises Refused if it is not so or not known, BadInput if it is no report of ``migration``.
     """
     try:
-        report = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        report = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)
+    except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"cannot be read: {error}", field="--verify", value=str(path), remedy=_REMEDY_FILE) from error
     seal = report.get(_SEALED) if isinstance(report, dict) else None
-    if not isinstance(seal, dict) or report.get("migration") != ctx.plan.name:
-        what = f"no report with a digest, of migration {ctx.plan.name}"
+    is_whole = isinstance(seal, dict) and set(seal) == {"digest", "signature"} and "target" in report
+    if seal is None or not is_whole or report.get("migration") != migration:
+        what = f"no report with a digest, of migration {migration}"
         raise BadInput(what, field="--verify", value=str(path), remedy=_REMEDY_FILE)
-    digest, signature = digest_of(report), str(seal.get("signature", ""))
-    if digest != seal.get("digest"):
+    digest, signature = digest_of(report), str(seal["signature"])
+    if digest != seal["digest"]:
         raise Refused(
-            f"the report was changed after it was written: its digest is {digest}, and it names {seal.get('digest')}",
+            f"the report was changed after it was written: its digest is {digest}, and it names {seal['digest']}",
             remedy="run `report` again: it is written from the journal",
         )
-    keys = ctx.approval_keys()
-    if not signature or not keys.has_signed(signature, _signed(report, digest)):
-        why = "nobody has signed it" if not signature else "no approval key of this process has signed it"
+    if not signature.isascii() or not keys.has_signed(signature, _signed(report)):
+        why = "no approval key of this process has signed it" if signature else "nobody has signed it"
         raise Refused(f"whether the report was changed cannot be known: {why}", remedy=HOW_TO_SET)
-    return f"unchanged since {report['written_at']}: {digest}, signed by an approval key"
+    at, target = report["written_at"], report["target"]
+    return f"unchanged since {at}, on target {target}: {digest}, signed by an approval key"
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object in which no name stands twice: readers would take one or the other."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name stands twice in an object")
+    return found
 
 
 def apply(
@@ -199,7 +208,8 @@ def apply(
 def as_html(report: Mapping[str, Any]) -> str:
     """The page: one file without references to others, readable on light and dark screens."""
     own = {
-        "format", "migration", "written_at", "plan", "inventory", "phases", "approvals", "topics", "mirror", "halts",
+        "format", "migration", "target", "written_at", "plan", "inventory", "phases", "approvals", "topics", "mirror",
+        "halts",
         "losses", "validation", "data_docs", "groups", "groups_left", "waves", "exceptions", "cancelled",
         "completed",
     }  # fmt: skip
@@ -357,8 +367,7 @@ def _exceptions(found: Mapping[str, Any]) -> list[str]:
         f"{halt['partition']} is halted: {halt['reason']} at source offset {halt['source_offset']}: {halt['detail']}"
         for halt in found["halts"]
     ]
-    # Behind a switch it is to stand: it keeps producers and groups from where they were, until `complete`.
-    if found["fence"] and found.get("switch", {}).get("state") != SwitchState.DONE:
+    if found["fence"] and not _is_meant(found):
         lines.append(found["fence"])
     lines += found["stragglers"]["undecided"]
     lines += [stragglers.sentence(one) for one in found["stragglers"]["decided"]]
@@ -368,6 +377,13 @@ def _exceptions(found: Mapping[str, Any]) -> list[str]:
     elif validation["verdict"] != Equality.EQUAL:
         lines.append(f"the verdict of the validation is {validation['verdict']}")
     return lines + _exceptions_of_groups(found)
+
+
+def _is_meant(found: Mapping[str, Any]) -> bool:
+    """Whether the fences are to stand: behind a finished switch they keep clients from where they were. Once the
+    migration is completed, nobody needs them."""
+    is_switched = found.get("switch", {}).get("state") == SwitchState.DONE and found["completed"] is None
+    return is_switched and all(" is fenced since " in fence for fence in found["fence"].split("; "))
 
 
 def _exceptions_of_groups(found: Mapping[str, Any]) -> list[str]:

@@ -179,8 +179,9 @@ def status(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show one page: phases, mirror, lag, halts with remedies, groups, approvals, verdict, locks."""
+    """Show one page: what needs a person, phases, mirror, lag, halts, groups, approvals, verdict, locks."""
     from kafka_migration.cli.render.status import status as shown
+    from kafka_migration.steps import attention
     from kafka_migration.steps import status as phase_status
 
     output = Output(as_json=as_json)
@@ -188,7 +189,8 @@ def status(
         if watch:
             _watch_status(ctx, output, interval)
         page = phase_status.read(ctx)
-    output.result(page.as_dict(), shown(page))
+        needs = attention.needed(page, ctx.plan)
+    output.result({**page.as_dict(), "needs": [asdict(need) for need in needs]}, shown(page, needs))
     raise typer.Exit(1 if page.stragglers else 0)
 
 
@@ -235,10 +237,11 @@ def report(
 
     output, place = Output(as_json=as_json), place_of(output_directory, field="--output")
     if verify is not None:
+        from kafka_migration.migration.signing import find_keys
+        from kafka_migration.plans.load import load_plan
         from kafka_migration.steps.report import verified
 
-        with opened(plan, output) as ctx:
-            how = verified(ctx, verify)
+        how = verified(load_plan(plan).name, find_keys(), verify)
         output.result({"unchanged": how}, how)
         return
     with opened(plan, output, dry_run=dry_run) as ctx:

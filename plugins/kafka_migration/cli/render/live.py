@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from kafka_migration.cli.render.status import OUTCOMES, state
+from kafka_migration.cli.render.status import OUTCOMES, needed, state
 from kafka_migration.cli.render.tables import Cell, facts, number
 from kafka_migration.domain.amounts import moment, seconds
 from kafka_migration.domain.errors import MigrationError
@@ -87,7 +87,7 @@ def screen(page: Status, needs: tuple[Attention, ...]) -> RenderableType:
     rows += [("producers", str(page.switch))] if page.switch else []
     if page.way_back is not None:
         rows.append(("way back", state(page.way_back.mirror)))
-    return Group(head, *_needs(needs), Text(), _bars(page), Text(), facts(rows), Text(), *_latest(page))
+    return Group(head, *needed(needs, _NEEDS), Text(), _bars(page), Text(), facts(rows), Text(), *_latest(page))
 
 
 def summary(page: Status, needs: tuple[Attention, ...]) -> str:
@@ -97,16 +97,6 @@ def summary(page: Status, needs: tuple[Attention, ...]) -> str:
     rest += [f"{n} groups {step.replace('_', ' ')}" for step, n in page.groups_by_step.items()]
     rest += [in_one_line(f"needs a person: {listed(need.what for need in needs)}")] if needs else []
     return ", ".join([f"{moment(page.at.isoformat())} mirror {page.mirror.state}, lag {lag}", *rest])
-
-
-def _needs(needs: tuple[Attention, ...]) -> Iterator[RenderableType]:
-    if needs:
-        table = Table.grid(padding=(0, 1))
-        for need in needs[:_NEEDS]:
-            table.add_row(Text("!", "bold red"), Text(need.what, "red").append(f": {need.remedy}", "cyan"))
-        yield from (Text("\nNeeds a person", "bold"), table)
-        if (more := len(needs) - _NEEDS) > 0:
-            yield Text(f"  {more} more: see `status`", "dim")
 
 
 def _bars(page: Status) -> RenderableType:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from kafka_migration.cli.render.tables import Cell, checks, digest, drift, facts, grid, number
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from kafka_migration.domain.types import TopicPartition
     from kafka_migration.link.lag import LagReport
     from kafka_migration.migration.cancellation import Cancellation
+    from kafka_migration.steps.attention import Attention
     from kafka_migration.steps.status import HaltStatus, MirrorStatus, Status
     from kafka_migration.steps.stop import StopResult
     from kafka_migration.topics.drift import DriftStatus
@@ -25,8 +27,8 @@ OUTCOMES = {"done": "green", "running": "", "refused": "bold red", "failed": "bo
 _SHOWN = 15
 
 
-def status(page: Status) -> RenderableType:
-    """Everything on one page; parts that hold nothing yet are short."""
+def status(page: Status, needs: Sequence[Attention]) -> RenderableType:
+    """Everything on one page, what ``needs`` a person first; parts that hold nothing yet are short."""
     holds = sum(by == page.migration for by in page.locks.values())
     states = ", ".join(f"{count} {state}" for state, count in page.topics_by_state.items())
     head = facts(
@@ -45,7 +47,7 @@ def status(page: Status) -> RenderableType:
     )
     if not page.has_begun:
         return Group(head, Text("\nnothing has been done yet; `check` looks, `create` begins"))
-    parts: list[RenderableType] = [head, Text(), _phases(page), _mirror(page)]
+    parts: list[RenderableType] = [head, *needed(needs), Text(), _phases(page), _mirror(page)]
     foreign = sorted((topic, by) for topic, by in page.locks.items() if by != page.migration)
     parts += _table("Locked for other migrations", ("topic", "migration"), foreign)
     if page.halts:
@@ -71,6 +73,17 @@ def status(page: Status) -> RenderableType:
     ]
     parts += _table("Approvals", ("gate", "answer", "by", "at (UTC)", "evidence"), answers)
     return Group(*parts)
+
+
+def needed(needs: Sequence[Attention], most: int | None = None) -> Iterator[RenderableType]:
+    """What needs a person, each with its remedy; the first ``most``, or all."""
+    if needs:
+        table = Table.grid(padding=(0, 1))
+        for need in needs[:most]:
+            table.add_row(Text("!", "bold red"), Text(need.what, "red").append(f": {need.remedy}", "cyan"))
+        yield from (Text("\nNeeds a person", "bold"), table)
+        if most is not None and (more := len(needs) - most) > 0:
+            yield Text(f"  {more} more: see `status`", "dim")
 
 
 def _answer(found: Approval | None) -> tuple[str, str]:
