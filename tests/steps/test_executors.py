@@ -23,7 +23,7 @@ from tests.test_architecture import NOT_ON_EXECUTORS, ON_EXECUTORS, PACKAGE, PLU
 #: What Spark itself gives to Python workers.
 OF_SPARK = "pyspark", "py4j"
 #: Imported only by what the driver runs in a process of its own: Great Expectations' suite.
-OF_THE_DRIVER = {"great_expectations", "pandas"}
+OF_THE_DRIVER = {"great_expectations", "jinja2", "pandas"}
 
 
 @pytest.fixture
