@@ -228,6 +228,12 @@ def test_message_that_nobody_got_is_tried_again_at_a_growing_interval_until_some
     assert texts(watch.minutes(30)) == ["over: pause: forward mirror"], "what is over, too"
 
 
+def test_nothing_is_over_because_more_stands_than_is_remembered(watch: Watch) -> None:
+    watch.minutes(10, halt(*(f"orders-{n}" for n in range(600))))
+    found = watch.minutes(10, halt("audit-0", *(f"orders-{n}" for n in range(600))))
+    assert [text for text in texts(found) if "over" in text] == []
+
+
 def test_thousands_of_halts_are_remembered_in_a_small_record(watch: Watch) -> None:
     watch.minutes(10, halt(*(f"orders-{n}" for n in range(50_000))))
     known = watch.journal.read(KIND, NAME)

@@ -367,7 +367,7 @@ def test_report_is_verified_as_long_as_nothing_of_it_was_changed(finished: Migra
     assert whole["sealed"]["digest"] in how
     assert "signed by an approval key" in how
     assert whole["sealed"]["digest"] in path.with_name("report.html").read_text(encoding="utf-8")
-    # Written otherwise, it says the same; and a key that was replaced since still counts.
+    # In another order it is the same report; and a key that was replaced since still counts.
     path.write_text(json.dumps(dict(reversed(whole.items()))), encoding="utf-8")
     assert report.verified("shop", Keyring(("x" * 32, KEYS.keys[0])), path) == how
 

@@ -137,8 +137,18 @@ def things_of(needs: Iterable[Attention]) -> dict[str, Attention]:
         if need.kind not in ALERTED_BY_TASKS:
             things = need.things[: left[need.kind]]
             left[need.kind] -= len(things)
-            found |= {f"{need.kind}: {in_one_line(thing)}": need for thing in things}
+            found |= {_thing(need.kind, thing): need for thing in things}
     return found
+
+
+def things_gone(memory: Memory, needs: Iterable[Attention], unknown: Mapping[str, str]) -> list[str]:
+    """What stood by the last message, and stands no more; not what ``unknown`` parts of the page leave open."""
+    still = {_thing(need.kind, thing) for need in needs for thing in need.things}
+    return [thing for thing in memory.stands if thing not in still and _SEEN_IN.get(_kind_of(thing)) not in unknown]
+
+
+def _thing(kind: Kind, thing: str) -> str:
+    return f"{kind}: {in_one_line(thing)}"
 
 
 class Notices:
@@ -151,13 +161,14 @@ class Notices:
         self._not_before, self._pause = 0.0, _LEAST_SECONDS
         self._sent = Memory()
 
-    def look(self, ctx: Context, page: Status, needs: Iterable[Attention]) -> None:
+    def look(self, ctx: Context, page: Status, needs: Sequence[Attention]) -> None:
         """At what ``page`` shows. Raises what reading and writing the journal raises."""
         now, memory = page.at.timestamp(), Memory.of(ctx.journal.read(KIND, NAME))
         if self._sent.last > memory.last:
             # It was sent, and could not be recorded.
             memory = self._sent
-        standing, over = self._settled(memory, things_of(needs), now, page.unknown)
+        gone = things_gone(memory, needs, page.unknown)
+        standing, over = self._settled(memory, things_of(needs), gone, now)
         found = due(memory, standing, over, now)
         if found is None or now < self._not_before:
             return
@@ -170,12 +181,9 @@ class Notices:
             self._not_before, self._pause = now + self._pause, min(2 * self._pause, _FIRST_SECONDS)
 
     def _settled(
-        self, memory: Memory, standing: Mapping[str, Attention], now: float, unknown: Mapping[str, str]
+        self, memory: Memory, standing: Mapping[str, Attention], gone: Sequence[str], now: float
     ) -> tuple[dict[str, Attention], list[str]]:
         """Of what stands and what is gone, what has been so for long enough."""
-        gone = [
-            thing for thing in memory.stands if thing not in standing and _SEEN_IN.get(_kind_of(thing)) not in unknown
-        ]
         self._stands_since = {thing: self._stands_since.get(thing, now) for thing in standing}
         self._gone_since = {thing: self._gone_since.get(thing, now) for thing in gone}
         return (
