@@ -116,12 +116,12 @@ class Stage:
         (approval,) = self.api.pending_approvals(self.dag(plan))
         return approval
 
-    def wait_for_mail(self, plan: str, what: str) -> None:
-        """Wait until a mail of ``plan`` says that ``what`` happened."""
+    def wait_for_mail(self, plan: str, what: str, *, naming: str = "") -> None:
+        """Wait until a mail of ``plan`` has ``what`` happened, and ``naming`` somewhere behind it."""
         wanted = f"{self.dag(plan)}: {what}"
         wait_until(
-            lambda: any(it.startswith(wanted) for it in self.mail.subjects),
-            f"a mail {wanted!r}; there are {self.mail.subjects}",
+            lambda: any(subject.startswith(wanted) and naming in subject for subject in self.mail.subjects),
+            f"a mail {wanted!r} {naming!r}; there are {self.mail.subjects}",
             deadline_seconds=PATIENCE_SECONDS,
         )
 
@@ -519,12 +519,8 @@ def _hold_it_by_the_form(stage: Stage) -> None:
 
 def _let_it_go_on_by_the_form(stage: Stage) -> None:
     """Once somebody was notified that it stands still, by the trigger that watches it."""
-    dag, wanted = f"control_{stage.base}-wanted", f"{stage.dag('wanted')}: needs a person: "
-    wait_until(
-        lambda: any(it.startswith(wanted) and "the forward mirror is paused" in it for it in stage.mail.subjects),
-        f"a mail {wanted!r}; there are {stage.mail.subjects}",
-        deadline_seconds=PATIENCE_SECONDS,
-    )
+    dag = f"control_{stage.base}-wanted"
+    stage.wait_for_mail("wanted", "needs a person: ", naming="the forward mirror is paused")
     with stage.as_user("mallory") as mallory:
         assert _ended(stage, dag, mallory.trigger(dag, {"action": "resume"})) == "success"
 

@@ -425,7 +425,7 @@ def test_name_that_stands_twice_or_is_added_to_the_seal_is_a_change(finished: Mi
     _, path = written_with(finished, tmp_path, KEYS)
     text = path.read_text(encoding="utf-8")
     path.write_text(text.replace("{", '{"exceptions": [],', 1), encoding="utf-8")
-    with pytest.raises(BadInput, match="a name stands twice"):
+    with pytest.raises(BadInput, match="field 'exceptions' stands twice"):
         report.verified("shop", KEYS, path)
     whole = json.loads(text)
     path.write_text(json.dumps({**whole, "sealed": {**whole["sealed"], "by": "ada"}}), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Digests of plans, inventories and evidence: what an approval binds to."""
+"""Digests of plans, inventories, evidence and reports: what an approval or a signature binds to."""
 
 from __future__ import annotations
 
@@ -15,3 +15,13 @@ def digest_of(value: Any) -> str:
     """
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object, as ``object_pairs_hook`` of ``json.loads``. Raises ValueError if a field stands in it twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        # Of twins only the last one counts, for most readers; which one is meant is not ours to decide.
+        names = [name for name, _ in pairs]
+        raise ValueError(f"field {next(name for name in names if names.count(name) > 1)!r} stands twice in an object")
+    return found

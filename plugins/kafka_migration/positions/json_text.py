@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from kafka_migration.domain.digest import without_twins
 from kafka_migration.domain.errors import BadInput
 from kafka_migration.positions.texts import Position, position, whole
 
@@ -49,21 +50,12 @@ Value: TypeAlias = "Mapping[str, Node] | list[Node] | str | int | float | bool |
 def parsed(text: str, *, file: str, where: str = "") -> Node:
     """``text`` as a node. Raises BadInput if it is not JSON, or if a field stands twice in an object."""
     try:
-        json.loads(text, object_pairs_hook=_without_twins, parse_int=whole)
+        json.loads(text, object_pairs_hook=without_twins, parse_int=whole)
         return _node(text, _SPACE.match(text).end())  # type: ignore[union-attr]
     except ValueError as error:
         raise BadInput(f"is not JSON ({error})", file=file, field=where, remedy="correct the text") from None
     except RecursionError:
         raise BadInput("is not JSON (nested too deep)", file=file, field=where, remedy="correct the text") from None
-
-
-def _without_twins(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        # Of twins only the last one counts, for most readers; which one is meant is not ours to decide.
-        names = [name for name, _ in pairs]
-        raise ValueError(f"field {next(name for name in names if names.count(name) > 1)!r} stands twice in an object")
-    return found
 
 
 def _node(text: str, at: int) -> Node:

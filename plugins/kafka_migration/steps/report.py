@@ -7,7 +7,6 @@ not answer, the report has that as unknown. It holds no properties of connection
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from kafka_migration.approvals import record as approval_record
 from kafka_migration.approvals import waves
 from kafka_migration.compare.result import Equality
+from kafka_migration.domain import digest
 from kafka_migration.domain.direction import TARGET
 from kafka_migration.domain.errors import BadInput, CouldNotFindOut, MigrationError, Refused
 from kafka_migration.fence import record as fence_record
@@ -130,9 +130,8 @@ def sealed(ctx: Context, report: Mapping[str, Any]) -> dict[str, str]:
 
 
 def digest_of(report: Mapping[str, Any]) -> str:
-    """As ``sha256:`` and hexadecimal digits, of the report as JSON with sorted keys, but for the section ``sealed``."""
-    content = {name: section for name, section in report.items() if name != _SEALED}
-    return f"sha256:{hashlib.sha256(json.dumps(content, sort_keys=True, separators=(',', ':')).encode()).hexdigest()}"
+    """Of all of ``report`` but the section ``sealed``."""
+    return digest.digest_of({name: section for name, section in report.items() if name != _SEALED})
 
 
 def _signed(report: Mapping[str, Any]) -> dict[str, str]:
@@ -147,7 +146,8 @@ def verified(migration: str, keys: Keyring, path: Path) -> str:
     Raises Refused if it is not so or not known, BadInput if it is no report of ``migration``.
     """
     try:
-        report = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)
+        report = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=digest.without_twins)
+        found = digest_of(report) if isinstance(report, dict) else ""
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"cannot be read: {error}", field="--verify", value=str(path), remedy=_REMEDY_FILE) from error
     seal = report.get(_SEALED) if isinstance(report, dict) else None
@@ -155,25 +155,17 @@ def verified(migration: str, keys: Keyring, path: Path) -> str:
     if seal is None or not is_whole or report.get("migration") != migration:
         what = f"no report with a digest, of migration {migration}"
         raise BadInput(what, field="--verify", value=str(path), remedy=_REMEDY_FILE)
-    digest, signature = digest_of(report), str(seal["signature"])
-    if digest != seal["digest"]:
+    signature = str(seal["signature"])
+    if found != seal["digest"]:
         raise Refused(
-            f"the report was changed after it was written: its digest is {digest}, and it names {seal['digest']}",
+            f"the report was changed after it was written: its digest is {found}, and it names {seal['digest']}",
             remedy="run `report` again: it is written from the journal",
         )
     if not signature.isascii() or not keys.has_signed(signature, _signed(report)):
         why = "no approval key of this process has signed it" if signature else "nobody has signed it"
         raise Refused(f"whether the report was changed cannot be known: {why}", remedy=HOW_TO_SET)
     at, target = report["written_at"], report["target"]
-    return f"unchanged since {at}, on target {target}: {digest}, signed by an approval key"
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object in which no name stands twice: readers would take one or the other."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a name stands twice in an object")
-    return found
+    return f"unchanged since {at}, on target {target}: {found}, signed by an approval key"
 
 
 def apply(
