@@ -38,7 +38,7 @@ _CUT_SECONDS = 10.0
 _DOWN_SECONDS = (0.0, 4.0)
 _SLOW_SECONDS, _QUOTA_SECONDS, _LONG_QUOTA_SECONDS = (4.0, 8.0), (4.0, 8.0), (30.0, 30.0)
 _NARROW_SECONDS, _STEADY_SECONDS = 15.0, 3.0
-_STEADY = ("plain", "small", "append_time")
+STEADY = ("plain", "small", "append_time")
 """Kinds of topics in which there is something to copy all the time, and nothing that waits by right: an open
 transaction, or records so old that they are held after a fence."""
 
@@ -128,7 +128,7 @@ class Injector:
     def _stalls(self, seconds: float, concerns: Callable[[Place], bool]) -> Stalls:
         """How the steady partitions that are not concerned were copied while this looked on."""
         stage, scene = self.scene.stage, self.scene
-        steady = {topic(scene.name, kind) for kind in _STEADY}
+        steady = {topic(scene.name, kind) for kind in STEADY}
         innocent = [place for place in scene.places if place[0] in steady and not concerns(place)]
         source, target = (ends_of(it.direct, innocent) for it in (stage.source, stage.target))
         with Stalls(source, target, innocent) as stalls:

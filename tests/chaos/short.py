@@ -20,6 +20,9 @@ from tests.copy.bench import scaled
 LIMITS = Limits(**scaled(0.3))
 REQUEST_SECONDS = 8.0
 """How long clients wait for an answer."""
+PRODUCER_MEMORY_SECONDS = 120.0
+"""For how long the target remembers a producer: not for long, and yet so long that a mirror with these limits appends
+records of now in spite of a hold, as it does with the limits and the memory that ship."""
 LONGEST_SECONDS = max(LIMITS.lease_seconds + LIMITS.late_seconds, REQUEST_SECONDS)
 
 

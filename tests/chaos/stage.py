@@ -15,6 +15,7 @@ from demo.brokers.ports import PortReservation
 from kafka_migration.kafka import jaas
 from tests.chaos.network import Network
 from tests.chaos.schedule import SIDES
+from tests.chaos.short import PRODUCER_MEMORY_SECONDS
 from tests.waiting import wait_until
 
 _QUICK = {
@@ -28,8 +29,8 @@ _QUICK = {
     "replica.fetch.max.bytes": "8388608",
 }
 _FORGETFUL = {
-    # The target forgets producers whose records are a minute old, so that fences are forgotten if they can be.
-    "producer.id.expiration.ms": "60000",
+    # Producers whose records are two minutes old are forgotten, so that fences are if they can be.
+    "producer.id.expiration.ms": f"{1000 * PRODUCER_MEMORY_SECONDS:.0f}",
     "producer.id.expiration.check.interval.ms": "500",
 }
 _HEAP_MEGABYTES = 384

@@ -2,18 +2,22 @@
 
 import json
 import random
+import time
 import uuid
 from collections import Counter
 from typing import Any
 
 import pytest
 
+from tests.chaos.faults import STEADY
 from tests.chaos.reader import bounds, read
 from tests.chaos.records import ODD_TIMES, OLD_MS, Maker, digest, is_whole
+from tests.chaos.run import INNOCENT_SECONDS
 from tests.chaos.scene import workload
+from tests.chaos.short import LIMITS, PRODUCER_MEMORY_SECONDS
 from tests.chaos.topics import KEPT, KINDS, topic
 from tests.chaos.transactions import Hanging
-from tests.chaos.workload import CODECS, Orders, stream_of
+from tests.chaos.workload import CODECS, Mixed, Orders, stream_of
 from tests.kafka_tools import create_topics, produce, read_all
 from tests.waiting import wait_until
 
@@ -104,6 +108,15 @@ def test_times_of_zero_none_long_ago_and_far_ahead_are_written_and_told_apart(so
     times = Counter(row.timestamp for rows in read_all(servers, {name: 2}).values() for row in rows)
     assert set(ODD_TIMES) < times.keys()
     assert sum(times[time] for time in ODD_TIMES) < 300, "some are of now"
+
+
+def test_what_is_written_all_the_time_waits_for_no_hold_even_after_a_fence():
+    hold = LIMITS.lease_seconds + LIMITS.late_seconds
+    assert PRODUCER_MEMORY_SECONDS / 2 - hold > 2 * INNOCENT_SECONDS, "records of now are young for so long"
+    orders = Orders("127.0.0.1:1", "workload", STEADY, 1, "w", 0, 0, 0)
+    for kind in STEADY:
+        oldest = min(it.timestamp or 0 for it in Mixed(orders, kind, random.Random(1)).records(300))
+        assert time.time() * 1000 - oldest < 60_000, kind
 
 
 def test_live_workload_of_all_kinds_is_there_to_be_read_aborted_transactions_are_not(source_cluster, tmp_path):

@@ -20,8 +20,10 @@ class Kind:
 
 #: What a round writes.
 KINDS: Mapping[str, Kind] = {
-    # Batches of all codecs, linger from none to 50 ms, records of now and of years ago.
-    "plain": Kind(4, 0.5, 0.5),
+    # Batches of all codecs, linger from none to 50 ms.
+    "plain": Kind(4, 0.4, 0.4),
+    # The same, records of now and of years ago in no order.
+    "mixed": Kind(2, 0.1, 0.1),
     # Nothing but records of years ago: what brokers forget of their producers is gone at once.
     "old": Kind(3, 0.3, 0.2),
     # Batches of one record.

@@ -130,7 +130,7 @@ class Mixed(Plain):
         ]
         super().__init__(orders.servers, topic(orders.prefix, kind), chance, producers)
         self._maker = Maker(f"{orders.name}.{kind}", chance, KINDS[kind].partitions)
-        self._age = {"old": "old", "plain": "mixed"}.get(kind, "now")
+        self._age = {"old": "old", "mixed": "mixed"}.get(kind, "now")
 
     def records(self, count: int) -> Iterator[ToSend]:
         return (self._maker.any(now_ms=_now(), age=self._age) for _ in range(count))
