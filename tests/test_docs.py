@@ -90,5 +90,5 @@ def test_readme_draws_the_phases_of_the_table_in_their_order():
 def test_environment_variables_are_read_somewhere(document):
     source = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("plugins/**/*.py"))
     source += "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("demo/**/*.py"))
-    named = set(re.findall(r"KAFKA_MIGRATION_[A-Z_]+[A-Z]", text_of(document)))
+    named = set(re.findall(r"\bKAFKA_MIGRATION_[A-Z_]+[A-Z]", text_of(document)))
     assert not {name for name in named if name not in source}
