@@ -104,7 +104,8 @@ def test_ranges_of_the_wheel_hold_the_pins_of_requirements() -> None:
     text = (ROOT / "requirements.txt").read_text(encoding="utf-8")
     pins = dict(re.findall(r"^([a-z0-9.-]+)==(\S+)", text.partition("# --- Development")[0], re.MULTILINE))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    ranges = {it.name: it.specifier for it in map(Requirement, project["dependencies"])}
+    extras = [text for extra in project["optional-dependencies"].values() for text in extra]
+    ranges = {it.name: it.specifier for it in map(Requirement, [*project["dependencies"], *extras])}
     assert ranges.keys() == pins.keys() - NOT_IN_THE_PACKAGE
     assert {name for name, allowed in ranges.items() if not allowed.contains(pins[name])} == set()
 

@@ -49,6 +49,7 @@ from tests.waiting import wait_until
 
 PASSWORD = "unseen-9f2c-open-sesame"
 RECORDS = 3_000
+LINEAGE = "lineage.jsonl"
 #: States of tasks that nothing happens to any more by itself.
 OVER = ("success", "failed", "upstream_failed", "skipped")
 # In `make test`: DAGs are parsed, and their operators run without a scheduler (tests/dags, tests/airflow).
@@ -289,6 +290,9 @@ def stage(guarded_source, guarded_target, authority, mail_server, tmp_path_facto
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,ann:user,mallory:op,stranger:viewer,nobody:",
             **QUICK,
             "KAFKA_MIGRATION_REPORTS_DIR": str(folder / "reports"),
+            "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(
+                {"type": "file", "log_file_path": str(folder / "airflow" / LINEAGE), "append": True}
+            ),
             "SPARK_CONF_DIR": str(folder / "spark"),
             "KAFKA_MIGRATION_SPARK_JARS": ",".join(str(path) for path in jars.paths("spark")),
         },
@@ -679,6 +683,19 @@ def test_tasks_link_to_the_report_and_to_the_data_docs(stage):
     assert links["extra_links"]["Data Docs"] == f"/kafka-migration/{stage.dag('wanted')}/docs/index.html"
 
 
+def test_lineage_has_the_mirror_between_the_topics_of_both_clusters(stage):
+    lines = (stage.airflow.home / LINEAGE).read_text(encoding="utf-8").splitlines()
+    events = [event for event in map(json.loads, lines) if event["job"]["name"] == f"{stage.dag('wanted')}.mirror"]
+    edges = {
+        tuple((it["namespace"], it["name"]) for it in event["inputs"] + event["outputs"])
+        for event in events
+        if event["inputs"]
+    }
+    sides = (cluster.bootstrap_servers for cluster in (stage.source, stage.target))
+    assert edges == {tuple((f"kafka://{side}", topic) for side in sides for topic in sorted(stage.topics))}
+    assert {event["eventType"] for event in events} >= {"START", "RUNNING", "COMPLETE"}
+
+
 def test_secrets_are_in_no_file_log_event_log_rendered_field_or_xcom(stage):
     shown = []
     for plan in ("wanted", "unwanted"):
@@ -695,6 +712,7 @@ def test_secrets_are_in_no_file_log_event_log_rendered_field_or_xcom(stage):
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     assert any(path.name == "airflow.db" for path in files)
     assert any("task_id=mirror" in str(path) for path in files)
+    assert any(path.name == LINEAGE for path in files)
     logged = [path.read_bytes() for path in files if stage.events in path.parents]
     assert sum(b"SparkListenerEnvironmentUpdate" in content for content in logged) >= 2, "mirror's and validation's"
     searched = {path: path.read_bytes() for path in files}

@@ -78,6 +78,7 @@ class SparkMirrorOperator(MigrationOperator):
 
     def execute(self, context: Context) -> None:
         """Watch the mirror that is active, or submit one; neither if there is nothing left to copy."""
+        from kafka_migration.airflow import lineage
         from kafka_migration.link.flight import nothing_to_copy, was_drained
 
         with self.opened(context, make_state=True) as whole:
@@ -90,6 +91,7 @@ class SparkMirrorOperator(MigrationOperator):
                 self.log.info("the mirror is sealed, and all topics of the plan were copied: nothing to do")
                 return
             watched = self._begun(ctx, deaths=0)
+            lineage.emit(ctx)
         self._defer(context, watched)
 
     def ended(self, context: Context, event: Mapping[str, Any], watched: Mapping[str, Any]) -> None:
