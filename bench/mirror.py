@@ -2,15 +2,21 @@
 
 Each copy is watched from outside, from the first record that lands on the target to its end; start-up counts apart, CPU
 is that of all copying processes in that time. The last line is JSON. See docs/performance.md.
+
+With ``--metrics`` the mirror copies with and without somebody who serves its metrics beside it, in turn, instead.
 """
 
 import argparse
 import json
+import re
 import statistics
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +30,7 @@ from bench import limit, mirrormaker
 from bench.copying import Copied, watch_copy
 from bench.data import Data, fill, shape
 from bench.ours import Migration
+from bench.processes import running
 from demo.brokers import EmbeddedKafka
 
 KIB = 1024
@@ -48,6 +55,8 @@ CASES = {
 }
 MAIN = "lz4"
 _ROUNDS = 3
+_READ_SECONDS, _SCRAPE_SECONDS = 15.0, 5.0
+"""How often metrics are read from the clusters, four times as often as by default, and asked for."""
 _HEAP_MEGABYTES = 1024
 
 
@@ -97,6 +106,25 @@ class Bench:
             figures["ratio"]["of_produce_limit"] = round(figures["mirror"]["records_per_s"] / median, 3)
         return figures
 
+    def cost_of_metrics(self, data: Data, rounds: int) -> dict[str, Any]:
+        """Fill the source, and copy ``rounds`` times with and without an exporter, in turn; how fast each was."""
+        create_topic(self._from, data)
+        fill(self.source.bootstrap_servers, data)
+        done: dict[bool, list[Copied]] = {False: [], True: []}
+        for number in range(1, rounds + 1):
+            # Each comes first every other time: who does finds other caches.
+            for is_served in (False, True) if number % 2 else (True, False):
+                done[is_served].append(self._mirror(data, is_served=is_served))
+                said = f"{'with' if is_served else 'without'} metrics"
+                self.say(f"  round {number}, {said}: {_one(done[is_served][-1])}")
+        delete_topic(self._from, data.topic)
+        rates = {at: statistics.median(it.records_per_s for it in copies) for at, copies in done.items()}
+        return {
+            "without": {"records_per_s": round(rates[False])},
+            "with_metrics": {"records_per_s": round(rates[True])},
+            "ratio": round(rates[True] / rates[False], 3),
+        }
+
     def _mirrormaker(self, data: Data) -> Copied:
         create_topic(self._to, data)
         wanted = mirrormaker.properties(
@@ -118,10 +146,11 @@ class Bench:
                 delete_topic(admin, name)
         return copied
 
-    def _mirror(self, data: Data) -> Copied:
+    def _mirror(self, data: Data, *, is_served: bool = False) -> Copied:
         migration = Migration(self.folder, self.source.bootstrap_servers, self.target.bootstrap_servers, [data.topic])
         migration.run("create")
-        with migration.mirroring("--until-caught-up") as (process, log):
+        served = _served(migration, self.folder) if is_served else nullcontext()
+        with served, migration.mirroring("--until-caught-up") as (process, log):
             copied = watch_copy(
                 process,
                 target=self.target.bootstrap_servers,
@@ -157,6 +186,40 @@ class Bench:
             delete_topic(self._to, data.topic)
         self.say("  produce only: own loop, two processes {:,.0f}, one {:,.0f}; Kafka's {:,.0f}".format(*rates))
         return max(rates)
+
+
+@contextmanager
+def _served(migration: Migration, folder: Path) -> Iterator[None]:
+    """The migration's metrics are served while the block runs, and asked for; from their first reading on."""
+    log, ended = folder / f"{migration.name}-metrics.log", threading.Event()
+    command = migration.command("metrics", "--listen", "127.0.0.1:0", "--interval", f"{_READ_SECONDS:g}")
+    with running(command, log, cwd=folder, env=migration.environment, seconds=30) as process:
+        until = time.monotonic() + 60
+        while not (served := re.search(r"http://\S+/metrics", log.read_text() if log.exists() else "")):
+            if not process.alive() or time.monotonic() > until:
+                raise RuntimeError(f"metrics are not served; see {log}")
+            time.sleep(0.1)
+        while f'kafka_migration_up{{migration="{migration.name}"}} 1.0' not in _asked(served[0]):
+            if time.monotonic() > until:
+                raise RuntimeError(f"the migration was not read; see {log}")
+            time.sleep(0.1)
+
+        def scrape() -> None:
+            while not ended.wait(_SCRAPE_SECONDS):
+                _asked(served[0])
+
+        thread = threading.Thread(target=scrape, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+
+def _asked(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        return str(answer.read(), "utf-8")
 
 
 def create_topic(admin: AdminClient, data: Data) -> None:
@@ -222,6 +285,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.mirror", description=__doc__)
     parser.add_argument("--case", action="append", choices=list(CASES), help="only this one; may be repeated")
     parser.add_argument("--rounds", type=int, default=_ROUNDS)
+    parser.add_argument("--metrics", action="store_true", help="what metrics cost, instead")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the records, for a quick look")
     options = parser.parse_args()
     console = Console(soft_wrap=True)
@@ -232,6 +296,9 @@ def main() -> int:
         EmbeddedKafka(name="bench-target", heap_megabytes=_HEAP_MEGABYTES) as target,
     ):
         bench = Bench(source, target, Path(folder), lambda text: console.print(text, highlight=False))
+        if options.metrics:
+            print(json.dumps(bench.cost_of_metrics(_scaled(CASES[MAIN], options.scale), options.rounds)))
+            return 0
         for name in options.case or CASES:
             data = _scaled(CASES[name], options.scale)
             figures[name] = bench.case(name, data, options.rounds, with_limit=name == MAIN)

@@ -176,7 +176,7 @@ def retention(facts: Facts) -> Finding:
     The mirror copies from the log start, the oldest records first, so it outruns deletion if it copies the whole log
     in less time than the log keeps: by retention.ms, or by retention.bytes at the rate at which the topic grows.
     """
-    streams = facts.ctx.plan.mirror.num_streams
+    streams = facts.ctx.plan.mirror.all_streams
     if facts.inventory.bytes is None:
         return sizes_unknown(facts.inventory)
     total = sum(facts.bytes_to_copy.values())

@@ -27,7 +27,7 @@ from kafka_migration.plans.base import (
     wrong,
 )
 from kafka_migration.plans.hooks import Hook
-from kafka_migration.plans.patterns import GroupSelection, TopicSelection
+from kafka_migration.plans.patterns import GroupSelection, Patterns, TopicSelection
 from kafka_migration.plans.places import APPROVALS_CONNECTION
 from kafka_migration.plans.producers import Producers
 from kafka_migration.plans.waves import Waves
@@ -77,11 +77,38 @@ class TopicDefaults(PlanModel):
     """Replicas of each target topic: "source" for the source topic's own number, or a number for all."""
 
 
+Streams = Annotated[int, Field(ge=1, le=1024)]
+Bytes = Annotated[int, Field(ge=1_048_576, le=1_073_741_824)]
+
+
+class DedicatedStreams(PlanModel):
+    """Copy tasks for some topics alone: these and all others do not wait for each other's records."""
+
+    topics: Annotated[Patterns, Field(min_length=1)]
+    """Regular expressions; each matches whole names of topics. A topic belongs to the first entry that matches it."""
+
+    num_streams: Streams = 1
+    """Copy tasks side by side, beside those of all other topics."""
+
+    fetch_bytes: Bytes = 16_777_216
+    """How much one of these tasks asks a broker of the source for at once, in bytes."""
+
+    queue_bytes: Bytes = 134_217_728
+    """How much one of these tasks holds that is read and not sent yet, in bytes."""
+
+    request_bytes: Bytes = 8_388_608
+    """How much one of these tasks sends to a broker of the target at once, in bytes; larger batches go alone."""
+
+
 class Mirror(PlanModel):
     """The running copy."""
 
-    num_streams: Annotated[int, Field(ge=1, le=1024)] = 2
+    num_streams: Streams = 2
     """Copy tasks side by side (Spark tasks)."""
+
+    dedicated_streams: tuple[DedicatedStreams, ...] = ()
+    """Topics with copy tasks of their own, beside the num_streams of all others: heavy ones, or ones that must not be
+    late. Where Spark has fewer slots than there are kinds of tasks, all topics share the tasks."""
 
     epoch_seconds: Annotated[float, Field(ge=1, le=600, allow_inf_nan=False)] = 15.0
     """How soon partitions are assigned to tasks again, in seconds, while there is a backlog. Without a backlog a copy
@@ -98,6 +125,11 @@ class Mirror(PlanModel):
 
     spark_connection: ConnectionId = "spark_default"
     """The Airflow connection that the mirror is submitted to."""
+
+    @property
+    def all_streams(self) -> int:
+        """Copy tasks side by side, dedicated ones included."""
+        return self.num_streams + sum(each.num_streams for each in self.dedicated_streams)
 
 
 class LagGateSettings(PlanModel):

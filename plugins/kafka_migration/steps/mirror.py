@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
+from kafka_migration.copy.driver.active import Dedicated
 from kafka_migration.copy.driver.mirror import Mirror, MirrorEnd, Runner, Settings
 from kafka_migration.domain.controls import Throttle
 from kafka_migration.domain.direction import Direction
@@ -31,6 +33,7 @@ from kafka_migration.link import lifecycle, readers, reverse, seal, start, switc
 from kafka_migration.migration import completion
 from kafka_migration.migration.history import phase
 from kafka_migration.migration.joined import mirror_began
+from kafka_migration.plans.patterns import matches_any
 from kafka_migration.state.link import LinkTopic, Wish
 from kafka_migration.steps import recopy
 from kafka_migration.topics import keeping, restore
@@ -39,6 +42,7 @@ from kafka_migration.topics.declared import AGAIN
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
+    from kafka_migration.plans.model import DedicatedStreams
 
 #: Its name in the journal's account of phases.
 PHASE = "mirror"
@@ -121,8 +125,12 @@ def apply(
     ctx.link.record_run({"state": "running", "at": ctx.stamp()})
     if throttle_bytes_per_second is not None:
         ctx.link.throttle(Throttle(bytes_per_second=throttle_bytes_per_second, by="mirror --throttle", at=ctx.stamp()))
+    stated = ctx.plan.mirror
     settings = Settings(
-        streams=ctx.plan.mirror.num_streams, epoch_seconds=ctx.plan.mirror.epoch_seconds, held_open=KEEPS_RECORDS
+        streams=stated.num_streams,
+        dedicated=[_dedicated(each) for each in stated.dedicated_streams],
+        epoch_seconds=stated.epoch_seconds,
+        held_open=KEEPS_RECORDS,
     )
     mirror = Mirror(
         link=ctx.link,
@@ -180,3 +188,12 @@ def _moved(ctx: Context) -> bool:
         return bool(readers.of(ctx, topics) or recopy.positions_on_target(ctx, topics))
     except (NotAuthorized, CouldNotFindOut):
         return True
+
+
+def _dedicated(stated: DedicatedStreams) -> Dedicated:
+    sizes = {
+        "fetch_bytes": stated.fetch_bytes,
+        "task_queue_bytes": stated.queue_bytes,
+        "request_bytes": stated.request_bytes,
+    }
+    return Dedicated(has=partial(matches_any, stated.topics), streams=stated.num_streams, sizes=sizes)

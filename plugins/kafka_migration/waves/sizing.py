@@ -146,7 +146,7 @@ def sizes(ctx: Context, waves: Waves, taken: Inventory) -> tuple[WaveSize, ...]:
     samples = _samples(ctx)
     if samples is not None:
         return tuple(replace(one, eta=_measured(samples, one.wave.topics)) for one in found)
-    return tuple(replace(one, eta=_assumed(ctx.plan.mirror.num_streams, one, taken)) for one in found)
+    return tuple(replace(one, eta=_assumed(ctx.plan.mirror.all_streams, one, taken)) for one in found)
 
 
 def _size(wave: Wave, taken: Inventory) -> WaveSize:

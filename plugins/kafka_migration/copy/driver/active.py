@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -97,9 +97,20 @@ class Active:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Dedicated:
+    """Tasks for some topics alone, ``streams`` of them: for those that it ``has``, by their names. ``sizes`` are fields
+    of their limits that are other ones than those of the run."""
+
+    has: Callable[[str], bool]
+    streams: int
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Assigner:
     """Shares out the partitions of one run. ``source``, ``target`` and ``home`` are kafka-python properties,
-    with credentials (see :class:`~kafka_migration.copy.orders.TaskOrders`)."""
+    with credentials (see :class:`~kafka_migration.copy.orders.TaskOrders`). Topics that are not ``dedicated`` have
+    ``streams`` tasks."""
 
     link: Link
     source: Mapping[str, Any] = field(repr=False)
@@ -110,6 +121,8 @@ class Assigner:
     attempts: Attempts
     pinned: PinnedTopics
     slots: Slots
+    streams: int
+    dedicated: Sequence[Dedicated] = ()
     limits: Limits
     debt: RateDebt
 
@@ -130,13 +143,13 @@ class Assigner:
         # After that offset tasks see for themselves: a command given meanwhile reaches them twice rather than never,
         # and a claim or a seal that stands before it is seen here.
         self.attempts.check()
-        controls, limits = self.link.controls(), self.limits
-        rate = controls.rate(limits.throttle_bytes_per_second)
+        controls = self.link.controls()
+        rate = controls.rate(self.limits.throttle_bytes_per_second)
         ends = self.pinned.ends(active)
         backlog = {tp: ends.get(tp, 0) - partition.position.source for tp, partition in active.items()}
         apart = {tp: backlog.pop(tp) for tp in quarantine.tried & active.keys()} if self.slots.now > 1 else {}
-        tasks = self.slots.now - 1 if apart else self.slots.wanted(sum(backlog.values()), len(backlog))
-        shares = balance(backlog, tasks) + balance(apart, 1)
+        shares = self._shares(backlog, self.slots.now - bool(apart))
+        shares += [(share, self.limits) for share in balance(apart, 1)]
         owed = self.debt.now(rate) // max(1, len(shares))
         return [
             TaskOrders(
@@ -166,8 +179,28 @@ class Assigner:
                 owed_bytes=owed,
                 state_ids=self.attempts.state_ids,
             )
-            for number, share in enumerate(shares)
+            for number, (share, limits) in enumerate(shares)
         ]
+
+    def _shares(self, backlog: dict[TopicPartition, int], room: int) -> list[tuple[list[TopicPartition], Limits]]:
+        """The partitions of each of at most ``room`` tasks, and what limits it."""
+        kinds, rest = [], dict(backlog)
+        for each in self.dedicated:
+            mine = {tp: rest.pop(tp) for tp in backlog if tp in rest and each.has(tp.topic)}
+            kinds += [(mine, each.streams, replace(self.limits, **each.sizes))] if mine else []
+        if rest:
+            kinds.append((rest, min(self.streams, self._wanted(rest)), self.limits))
+        if len(kinds) > room:
+            # Not a slot for each kind: in common, rather than one after the other.
+            kinds = [(backlog, self._wanted(backlog), self.limits)]
+        shares: list[tuple[list[TopicPartition], Limits]] = []
+        for at, (mine, streams, limits) in enumerate(kinds):
+            left = room - len(shares) - (len(kinds) - at - 1)
+            shares += [(share, limits) for share in balance(mine, min(streams, left))]
+        return shares
+
+    def _wanted(self, backlog: Mapping[TopicPartition, int]) -> int:
+        return self.slots.wanted(sum(backlog.values()), len(backlog))
 
 
 def balance(backlog: Mapping[TopicPartition, int], streams: int) -> list[list[TopicPartition]]:

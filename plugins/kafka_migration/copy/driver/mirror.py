@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from kafka_migration.copy.driver.active import Assigner
+from kafka_migration.copy.driver.active import Assigner, Dedicated
 from kafka_migration.copy.driver.attempts import Attempts
 from kafka_migration.copy.driver.fencing import Fences, now
 from kafka_migration.copy.driver.health import (
@@ -56,18 +56,25 @@ _STILL_REPORTS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """``streams`` tasks at once; every ``epoch_seconds`` a new copy round begins, unless they are caught up; an outage
-    is borne for ``outage_seconds``; new topics are looked for every ``follow_seconds``. ``held_open`` are configs that
-    every target topic must keep while it is mirrored: where one is different, the topic's partitions halt. A batch that
-    never gets a clear answer is tried for ``unclear_seconds`` at the least before its partition halts."""
+    """``streams`` tasks at once, and ``dedicated`` ones for some topics alone; every ``epoch_seconds`` a new copy round
+    begins, unless they are caught up; an outage is borne for ``outage_seconds``; new topics are looked for every
+    ``follow_seconds``. ``held_open`` are configs that every target topic must keep while it is mirrored: where one is
+    different, the topic's partitions halt. A batch that never gets a clear answer is tried for ``unclear_seconds`` at
+    the least before its partition halts."""
 
     streams: int = 2
+    dedicated: Sequence[Dedicated] = ()
     epoch_seconds: float = 15.0
     outage_seconds: float = 900.0
     follow_seconds: float = 30.0
     unclear_seconds: float = 300.0
     held_open: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
+
+    @property
+    def all_streams(self) -> int:
+        """Tasks at once, dedicated ones included."""
+        return self.streams + sum(each.streams for each in self.dedicated)
 
     @property
     def still_seconds(self) -> float:
@@ -122,7 +129,7 @@ class Mirror:
         self._pinned = PinnedTopics(*both, net, log, held_open=settings.held_open)
         self._readiness = Readiness(*both, net, log)
         self._quarantine = Quarantine(patience_seconds=settings.unclear_seconds)
-        self._slots, self._debt = Slots(settings.streams, runner.slots), RateDebt()
+        self._slots, self._debt = Slots(settings.all_streams, runner.slots), RateDebt()
         newcomers = Newcomers(
             link=link,
             growth=growth or NoGrowth(),
@@ -156,6 +163,8 @@ class Mirror:
             attempts=self._attempts,
             pinned=self._pinned,
             slots=self._slots,
+            streams=settings.streams,
+            dedicated=settings.dedicated,
             limits=limits,
             debt=self._debt,
         )
@@ -193,8 +202,9 @@ class Mirror:
         Raises TakenOver, CouldNotFindOut after too long an outage, NotAuthorized; HaltedPartition if nothing is left
         that may be copied.
         """
-        if self._slots.streams < self.settings.streams:
-            self.log(f"Spark has {self._slots.streams} slots for {self.settings.streams} streams: a task for each slot")
+        slots, streams = self._slots.streams, self.settings.all_streams
+        if slots < streams:
+            self.log(f"Spark has {slots} slots for {streams} streams: a task for each slot")
         try:
             for cluster in self._clusters:
                 cluster.connect()
