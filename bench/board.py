@@ -27,12 +27,12 @@ from kafka_migration.airflow import pages
 from kafka_migration.groups.record import Step
 from kafka_migration.migration import context
 from kafka_migration.migration.reports import board_files, made, place_of, write_text
+from kafka_migration.overview import board
+from kafka_migration.overview.attention import Attention, Kind
+from kafka_migration.overview.status import GroupStatus, LagSummary, MirrorStatus, PhaseStatus, Status
 from kafka_migration.plans.load import restore_plan
 from kafka_migration.plans.model import Plan
 from kafka_migration.plans.places import PLANS_DIRECTORY, REPORTS_DIRECTORY
-from kafka_migration.steps import published
-from kafka_migration.steps.attention import Attention, Kind
-from kafka_migration.steps.status import GroupStatus, LagSummary, MirrorStatus, PhaseStatus, Status
 
 _LOADS = 50
 _NEED = Attention(
@@ -112,8 +112,8 @@ def _fill(work: Path, asked: argparse.Namespace) -> None:
         whole, short = board_files(place_of(str(work / "reports")), plan.name)
         for file in (whole, short):
             made(file.parent)
-        write_text(whole, json.dumps(published.document(page, needs, history)))
-        write_text(short, json.dumps(published.summary(page, needs, plan)))
+        write_text(whole, json.dumps(board.document(page, needs, history)))
+        write_text(short, json.dumps(board.summary(page, needs, plan)))
 
 
 def _plan(name: str) -> Plan:

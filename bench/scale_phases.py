@@ -85,8 +85,8 @@ def _progress(plan: Path, _runs: int) -> dict[str, Any]:
     did before they packed it), and nothing of it was compacted."""
     from kafka_migration.link.lag import LagMeter
     from kafka_migration.migration.context import open_context
+    from kafka_migration.overview import status
     from kafka_migration.plans.load import load_plan
-    from kafka_migration.steps import status
 
     def look() -> tuple[float, float]:
         with open_context(load_plan(plan)) as ctx:

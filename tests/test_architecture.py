@@ -40,19 +40,22 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         {"domain", "plans", "kafka", "state", "migration", "topics", "link", "groups", "validation", "inventory"}
         | {"waves", "fence"}
     ),
+    "overview": frozenset(
+        {"domain", "plans", "migration", "topics", "link", "groups", "validation", "approvals", "fence"}
+    ),
     "steps": frozenset(
         {"domain", "plans", "state", "migration", "topics", "link", "groups", "validation", "approvals"}
-        | {"copy", "compare", "kafka", "inventory", "waves", "fence", "access"}
+        | {"copy", "compare", "kafka", "inventory", "waves", "fence", "access", "overview"}
     ),
-    "metrics": frozenset({"domain", "plans", "migration", "steps"}),
+    "metrics": frozenset({"domain", "plans", "migration", "overview"}),
     # Faces of the steps.
     "airflow": frozenset(
         {"domain", "plans", "kafka", "migration", "topics", "link", "groups", "validation", "inventory", "approvals"}
-        | {"copy", "steps"}
+        | {"copy", "overview", "steps"}
     ),
     "cli": frozenset(
         {"domain", "plans", "kafka", "migration", "topics", "link", "groups", "validation", "inventory", "approvals"}
-        | {"steps", "positions", "waves", "fence", "mirrormaker", "access", "metrics"}
+        | {"overview", "steps", "positions", "waves", "fence", "mirrormaker", "access", "metrics"}
     ),
 }
 #: Files outside the rooms, and the rooms that they may import.

@@ -65,7 +65,7 @@ def reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(autouse=True)
 def board(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Whose page was written by tasks, in order; and the triggers that keep one up to date, while they do."""
-    from kafka_migration.steps import published
+    from kafka_migration.overview import board
 
     found: list[str] = []
 
@@ -75,8 +75,8 @@ def board(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         yield
         found.append(f"{plan.name} until now")
 
-    monkeypatch.setattr(published, "publish", lambda plan, *_: found.append(plan.name))
-    monkeypatch.setattr(published, "publishing", publishing)
+    monkeypatch.setattr(board, "publish", lambda plan, *_: found.append(plan.name))
+    monkeypatch.setattr(board, "publishing", publishing)
     return found
 
 

@@ -16,9 +16,9 @@ from fastapi import HTTPException
 from kafka_migration.airflow import pages
 from kafka_migration.migration import context
 from kafka_migration.migration.reports import board_files
+from kafka_migration.overview import status
+from kafka_migration.overview.board import Publisher
 from kafka_migration.plans.folder import PlanFolder, read_plans
-from kafka_migration.steps import status
-from kafka_migration.steps.published import Publisher
 from tests.fakes.away import away_store
 from tests.steps import histories
 from tests.steps.gates import Migration

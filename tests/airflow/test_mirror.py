@@ -35,15 +35,17 @@ from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Desired
 from kafka_migration.kafka import lookup
 from kafka_migration.kafka.lookup import find_connection
+from kafka_migration.link.heartbeat import PHASE
 from kafka_migration.migration.joined import begun_mirror, mirror_began
 from kafka_migration.migration.signing import FILE_VARIABLE
+from kafka_migration.overview import board
+from kafka_migration.overview.notices import Notice
 from kafka_migration.plans.load import load_plan
 from kafka_migration.plans.snapshot import Snapshot
 from kafka_migration.state.link import LinkState, Wish
 from kafka_migration.state.store import MemoryStore
 from kafka_migration.steps import mirror as phase
-from kafka_migration.steps import mirror_watch, published
-from kafka_migration.steps.notices import Notice
+from kafka_migration.steps import mirror_watch
 from tests.airflow.conftest import PASSWORD, connection
 from tests.steps.worlds import FakeClock
 from tests.waiting import wait_until
@@ -422,7 +424,7 @@ def test_what_needs_a_person_is_sent_from_beside_the_watch_where_the_plan_names_
         looks.append(notices is not None and notices._send(Notice("needs a person: it", "do that")))
         yield
 
-    monkeypatch.setattr(published, "publishing", publishing)
+    monkeypatch.setattr(board, "publishing", publishing)
     monkeypatch.setattr(
         SmtpNotifier, "notify", lambda self, context: sent.append((self.subject, context["ti"].task_id))
     )
@@ -565,7 +567,7 @@ def test_note_in_the_journal_has_no_file_shown_but_a_submissions_own(
         "of another machine": {"host": "elsewhere"},
         "through a link": {"log": str(own.parent / ".." / ".." / ".." / secret.name)},
     }[where]
-    opened.journal.record(phase.PHASE, "submitted", {**asdict(made), **changed, "ended": made.at})
+    opened.journal.record(PHASE, "submitted", {**asdict(made), **changed, "ended": made.at})
     capsys.readouterr()
     resumed(mirror(plan_file), task_context, waiting, DIED)
     shown = capsys.readouterr().out

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_migration.domain.errors import ClusterUnreachable
-from kafka_migration.steps import status
+from kafka_migration.overview import status
 from tests.cli.conftest import Terminal
 from tests.steps import histories
 

@@ -16,8 +16,8 @@ from kafka_migration.cli.render.live import lag_beside, watch_lag
 from kafka_migration.domain.errors import ClusterUnreachable
 from kafka_migration.link import lag as phase_lag
 from kafka_migration.migration.context import Context
-from kafka_migration.steps import status as phase_status
-from kafka_migration.steps.status import Status
+from kafka_migration.overview import status as phase_status
+from kafka_migration.overview.status import Status
 from tests.cli.conftest import Terminal
 from tests.steps import histories
 from tests.waiting import wait_until

@@ -22,9 +22,10 @@ from kafka_migration.fence.record import FenceState
 from kafka_migration.inventory import permissions, preflight
 from kafka_migration.link import lifecycle
 from kafka_migration.migration.history import KIND
+from kafka_migration.overview import status
 from kafka_migration.plans.model import Plan
 from kafka_migration.steps import fence as step
-from kafka_migration.steps import release, report, status
+from kafka_migration.steps import release, report
 from tests.fakes.cluster import FakeCluster
 from tests.fence.worlds import FIRST, ORDERS, PAYMENTS, FencedShop
 from tests.steps.gates import at_a_terminal

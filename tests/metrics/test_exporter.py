@@ -19,7 +19,7 @@ from kafka_migration.metrics.exporter import Exporter, registry_of, serve
 from kafka_migration.metrics.table import METRICS, MIGRATION, PREFIX
 from kafka_migration.migration import cancellation, completion
 from kafka_migration.migration.cancellation import Cancellation, State
-from kafka_migration.steps import status
+from kafka_migration.overview import status
 from tests.steps import histories
 from tests.steps.gates import Migration
 from tests.waiting import HANGS_SECONDS, wait_until

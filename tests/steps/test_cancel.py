@@ -23,9 +23,10 @@ from kafka_migration.link import lifecycle, reverse, seal
 from kafka_migration.link.claim import LATE_SECONDS
 from kafka_migration.migration import cancellation
 from kafka_migration.migration.context import Context
+from kafka_migration.overview import status
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.link import LinkState, LinkTopic
-from kafka_migration.steps import cancel, controls, mirror, report, runner, status
+from kafka_migration.steps import cancel, controls, mirror, report, runner
 from kafka_migration.topics import create, delete, keeping
 from kafka_migration.topics.declared import INTENT, KIND
 from kafka_migration.topics.specs import Declared

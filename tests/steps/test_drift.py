@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_migration.steps import status
+from kafka_migration.overview import status
 from kafka_migration.topics import create, drift
 from tests.steps import histories
 from tests.steps.gates import Migration

@@ -10,7 +10,8 @@ from kafka_migration.domain.checks import Verdict
 from kafka_migration.domain.errors import BadInput
 from kafka_migration.link import lag
 from kafka_migration.migration.context import Context
-from kafka_migration.steps import mirror, recopy, status, stop
+from kafka_migration.overview import status
+from kafka_migration.steps import mirror, recopy, stop
 from kafka_migration.topics import create
 from kafka_migration.validation import verdict
 from tests.steps import histories

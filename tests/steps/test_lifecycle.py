@@ -13,8 +13,9 @@ from kafka_migration.domain.types import Desired, Identity
 from kafka_migration.kafka.types import TopicDescription
 from kafka_migration.link import lifecycle, seal
 from kafka_migration.migration.context import Context, Scope
+from kafka_migration.overview import status
 from kafka_migration.state.link import Wish
-from kafka_migration.steps import mirror, release, status, stop
+from kafka_migration.steps import mirror, release, stop
 from kafka_migration.topics import create
 from tests.steps import histories
 from tests.steps.gates import Migration

@@ -17,8 +17,9 @@ from kafka_migration.fence import fence, record
 from kafka_migration.fence.bans import BACK_REHEARSAL, REHEARSAL, WRITES
 from kafka_migration.fence.record import FenceState
 from kafka_migration.link import reverse, switched
+from kafka_migration.overview import status
 from kafka_migration.state.journal import Journal
-from kafka_migration.steps import cancel, rehearsal, release, report, status
+from kafka_migration.steps import cancel, rehearsal, release, report
 from kafka_migration.steps import fence as fence_step
 from kafka_migration.steps.rehearsal import DRAIN, FENCE, TIME
 from kafka_migration.steps.step import Decision

@@ -19,8 +19,9 @@ from kafka_migration.domain.types import Halt, TopicPartition
 from kafka_migration.link import halts, lag
 from kafka_migration.link.losses import losses, sentence
 from kafka_migration.migration.context import Context
+from kafka_migration.overview import status
 from kafka_migration.state.link import LinkState, LinkTopic
-from kafka_migration.steps import report, resume, status
+from kafka_migration.steps import report, resume
 from tests.steps import histories
 from tests.steps.gates import Migration
 from tests.steps.killing import Killed, Killer, MortalStore

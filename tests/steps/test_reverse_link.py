@@ -26,8 +26,9 @@ from kafka_migration.groups.record import GroupRecord
 from kafka_migration.groups.translate import selected_groups
 from kafka_migration.link import reverse, seal
 from kafka_migration.migration.context import Context, Scope
+from kafka_migration.overview import status
 from kafka_migration.state.link import LinkState, LinkTopic
-from kafka_migration.steps import outlook, release, status
+from kafka_migration.steps import outlook, release
 from tests.state.test_link import FakeLog
 from tests.steps.gates import Migration
 

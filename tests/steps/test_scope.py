@@ -23,7 +23,8 @@ from kafka_migration.inventory.facts import plan_waves
 from kafka_migration.link.lag import LagMeter
 from kafka_migration.migration.context import Context, Scope
 from kafka_migration.migration.signing import Keyring
-from kafka_migration.steps import cutover, mirror, release, runner, status, stop
+from kafka_migration.overview import status
+from kafka_migration.steps import cutover, mirror, release, runner, stop
 from kafka_migration.steps import report as reports
 from kafka_migration.topics.declared import KIND
 from kafka_migration.validation import validate, verdict

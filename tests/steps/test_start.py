@@ -12,7 +12,8 @@ from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.skips import START
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.groups import translate
-from kafka_migration.steps import mirror, report, status
+from kafka_migration.overview import status
+from kafka_migration.steps import mirror, report
 from tests.fakes.cluster import FakeCluster
 from tests.steps import histories
 from tests.steps.gates import Migration

@@ -25,7 +25,8 @@ from kafka_migration.fence.record import FenceRecord, FenceState
 from kafka_migration.link import lifecycle, reverse, seal, stragglers, switched
 from kafka_migration.link.switched import SwitchState
 from kafka_migration.migration.context import Context
-from kafka_migration.steps import report, status
+from kafka_migration.overview import status
+from kafka_migration.steps import report
 from kafka_migration.wire.batch import BatchHeader
 from tests.steps.test_reverse_link import EXCLUDED, ORDERS, Marked, forward_and_back
 

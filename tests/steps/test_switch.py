@@ -56,9 +56,10 @@ from kafka_migration.link import lifecycle, reverse, seal, switched
 from kafka_migration.link.switched import SwitchState
 from kafka_migration.migration import completion
 from kafka_migration.migration.context import Context, Scope
+from kafka_migration.overview import status
 from kafka_migration.plans.model import Plan
 from kafka_migration.state.link import LinkState, Wish
-from kafka_migration.steps import cutover, outlook, release, report, rollback, status, stop, switch, unfence
+from kafka_migration.steps import cutover, outlook, release, report, rollback, stop, switch, unfence
 from kafka_migration.steps import fence as fence_step
 from kafka_migration.steps.draining import short_of
 from kafka_migration.steps.step import Decision

@@ -31,12 +31,13 @@ from kafka_migration.link.switched import SwitchState
 from kafka_migration.migration import completion
 from kafka_migration.migration.context import Context
 from kafka_migration.migration.reports import board_files, read_json
+from kafka_migration.overview import status
+from kafka_migration.overview.board import Publisher
 from kafka_migration.plans.hooks import Hook
 from kafka_migration.plans.model import Plan
 from kafka_migration.state.link import LinkState, Wish
-from kafka_migration.steps import cancel, complete, cutover, mirror, recopy, status, stop, switch
+from kafka_migration.steps import cancel, complete, cutover, mirror, recopy, stop, switch
 from kafka_migration.steps import fence as fence_step
-from kafka_migration.steps.published import Publisher
 from kafka_migration.steps.step import Decision
 from kafka_migration.topics import keeping
 from kafka_migration.validation import verdict

@@ -30,8 +30,8 @@ from demo.airflow import EmbeddedAirflow
 from demo.airflow_api import ENDED, AirflowApi
 from kafka_migration.cli.render import live
 from kafka_migration.migration.context import open_context
+from kafka_migration.overview import attention, status
 from kafka_migration.plans.load import load_plan
-from kafka_migration.steps import attention, status
 from tests.dags import shop
 from tests.dags.patience import PATIENCE_SECONDS
 from tests.dags.shop import Shop

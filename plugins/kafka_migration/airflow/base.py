@@ -87,7 +87,7 @@ class WorksFromSnapshot:
 
     def publish(self, context: Context) -> None:
         """Write where the migration stands for the board, as far as that is possible now."""
-        from kafka_migration.steps.published import publish
+        from kafka_migration.overview.board import publish
 
         try:
             plan = self.plan(context)

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_migration.migration.context import Context as MigrationContext
+    from kafka_migration.overview.notices import Notice
     from kafka_migration.plans.model import Plan
     from kafka_migration.steps.mirror_watch import Submission
-    from kafka_migration.steps.notices import Notice
     from kafka_migration.steps.step import Waiting
 
 #: Of a mirror that has never begun. Later deaths are no matter of set-up.
@@ -156,14 +156,15 @@ class SparkMirrorOperator(MigrationOperator):
 
     def _died(self, ctx: MigrationContext, context: Context, message: str, before: Watched) -> tuple[Watched, float]:
         """Report the death; for how long to wait before the new start."""
+        from kafka_migration.link.heartbeat import PHASE
         from kafka_migration.migration.history import record_death
-        from kafka_migration.steps import mirror, mirror_watch
+        from kafka_migration.steps import mirror_watch
 
         since = datetime.fromisoformat(before.since)
         lasted = ctx.clock.now() - since
         deaths = 1 if lasted >= NO_DEATH_IN_A_ROW else before.deaths + 1
         # The application records its end itself, unless it died.
-        record_death(ctx, ctx.own(mirror.PHASE), since=since, detail=message)
+        record_death(ctx, ctx.own(PHASE), since=since, detail=message)
         newest = mirror_watch.submission(ctx)
         if newest is not None:
             self.log.warning("output on %s in %s ends with:\n%s", newest.host, newest.log, _last_lines(newest))
@@ -210,8 +211,8 @@ class MirrorTrigger(StepTrigger):
     @contextmanager
     def opened(self, **options: bool) -> Iterator[MigrationContext]:
         """As every trigger opens it; the board is kept up to date meanwhile."""
-        from kafka_migration.steps.notices import Notices
-        from kafka_migration.steps.published import publishing
+        from kafka_migration.overview.board import publishing
+        from kafka_migration.overview.notices import Notices
 
         with super().opened(**options) as ctx:
             notices = Notices(lambda notice: self._send(ctx.plan, notice)) if ctx.plan.alerts.notifiers else None

@@ -1,6 +1,6 @@
 """The pages of migrations in Airflow's own server: the board, a page for each, its report, the validation's Data Docs.
 
-The board and the pages show what tasks and triggers wrote down last (:mod:`kafka_migration.steps.published`), and open
+The board and the pages show what tasks and triggers wrote down last (:mod:`kafka_migration.overview.board`), and open
 no cluster; `status` alone does, as JSON.
 
 Every route asks Airflow whether this user may see the DAG; without that, a plugin's application is open to anyone.
@@ -35,10 +35,10 @@ from kafka_migration.airflow.factory import (
 from kafka_migration.airflow.links import PREFIX
 from kafka_migration.domain.errors import MigrationError
 from kafka_migration.migration.reports import BOARD_FORMAT, Place, Store, board_files, read_json
+from kafka_migration.overview.html import rendered
+from kafka_migration.overview.plots import is_drawn, over_time
 from kafka_migration.plans.folder import plans_folder, read_plans
 from kafka_migration.plans.model import Plan
-from kafka_migration.steps.pages import rendered
-from kafka_migration.steps.plots import is_drawn, over_time
 
 #: Pages are shown in a frame of Airflow's, with Airflow's origin: they load nothing from elsewhere, and run no script.
 _ALWAYS = {
@@ -70,7 +70,7 @@ def application() -> FastAPI:
     @app.get("/{dag_id}/status", dependencies=may_see)
     def migration_status(dag_id: str) -> dict[str, Any]:
         from kafka_migration.migration.context import open_context
-        from kafka_migration.steps import status as phase_status
+        from kafka_migration.overview import status as phase_status
 
         plan = _plan_of(dag_id)
         try:

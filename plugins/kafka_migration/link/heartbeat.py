@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
 
+#: The mirror's name in the journal's account of phases.
+PHASE = "mirror"
+#: How a run of it ended that could not continue: because of an error that it raised, and not of a halt.
+FAILED = "failed"
 #: A mirror's heartbeat comes at least once an epoch; past this much more silence it has probably died.
 _SILENCE_SECONDS = 30.0
 

@@ -20,11 +20,11 @@ from kafka_migration.domain.errors import BadInput, MigrationError
 from kafka_migration.domain.printable import in_one_line
 from kafka_migration.metrics.table import METRICS, MIGRATION, PREFIX, Sample
 from kafka_migration.migration import context
+from kafka_migration.overview import status
 from kafka_migration.plans.load import load_plan
-from kafka_migration.steps import status
 
 if TYPE_CHECKING:
-    from kafka_migration.steps.status import Status
+    from kafka_migration.overview.status import Status
 
 #: Migrations that are read at once: each has connections of its own, and its state in memory.
 _AT_ONCE = 4

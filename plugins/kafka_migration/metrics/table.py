@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kafka_migration.domain.direction import Direction
 
 if TYPE_CHECKING:
-    from kafka_migration.steps.status import Status, WayBack
+    from kafka_migration.overview.status import Status, WayBack
 
 PREFIX = "kafka_migration_"
 #: The first label of every metric: the name of the plan.

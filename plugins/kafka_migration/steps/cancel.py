@@ -34,8 +34,9 @@ from kafka_migration.migration import cancellation
 from kafka_migration.migration.cancellation import Cancellation, State
 from kafka_migration.migration.history import KIND as PHASE
 from kafka_migration.migration.history import phase
+from kafka_migration.overview import notices
 from kafka_migration.state.link import Wish
-from kafka_migration.steps import draining, notices, recopy
+from kafka_migration.steps import draining, recopy
 from kafka_migration.steps.fence import run_hooks
 from kafka_migration.steps.release import left_open
 from kafka_migration.steps.step import Decision

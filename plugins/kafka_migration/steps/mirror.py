@@ -30,6 +30,7 @@ from kafka_migration.domain.types import Desired
 from kafka_migration.fence import record as fence_record
 from kafka_migration.inventory import plan_changes
 from kafka_migration.link import lifecycle, readers, reverse, seal, start, switched
+from kafka_migration.link.heartbeat import FAILED, PHASE
 from kafka_migration.migration import completion
 from kafka_migration.migration.history import phase
 from kafka_migration.migration.joined import mirror_began
@@ -43,11 +44,6 @@ from kafka_migration.topics.declared import AGAIN
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
     from kafka_migration.plans.model import DedicatedStreams
-
-#: Its name in the journal's account of phases.
-PHASE = "mirror"
-#: How a run ended that could not continue: because of an error that ``mirror`` raised, and not of a halt.
-FAILED = "failed"
 
 
 def check(ctx: Context) -> list[str]:

@@ -15,10 +15,9 @@ from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import Retryable, TakenOver
 from kafka_migration.domain.types import Desired
 from kafka_migration.link.flight import was_drained
-from kafka_migration.link.heartbeat import describe, mirror_state
+from kafka_migration.link.heartbeat import FAILED, PHASE, describe, mirror_state
 from kafka_migration.migration.joined import begun_mirror
 from kafka_migration.state.link import Wish
-from kafka_migration.steps.mirror import FAILED, PHASE
 from kafka_migration.steps.step import Decision
 
 if TYPE_CHECKING:

@@ -33,9 +33,9 @@ from kafka_migration.migration.history import KIND as PHASE
 from kafka_migration.migration.joined import joined
 from kafka_migration.migration.reports import Place, is_file, write_text
 from kafka_migration.migration.signing import HOW_TO_SET, Keyring
-from kafka_migration.steps import status
-from kafka_migration.steps.pages import rendered
-from kafka_migration.steps.plots import plots
+from kafka_migration.overview import status
+from kafka_migration.overview.html import rendered
+from kafka_migration.overview.plots import plots
 from kafka_migration.steps.step import Decision
 from kafka_migration.validation import verdict
 from kafka_migration.validation.record import compared

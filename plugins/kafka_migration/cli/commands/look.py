@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from kafka_migration.inventory.permissions import Names, Rule, Side
     from kafka_migration.migration.context import Context
+    from kafka_migration.overview.status import Status
     from kafka_migration.plans.model import Plan
-    from kafka_migration.steps.status import Status
     from kafka_migration.waves.order import Waves
 
 
@@ -181,8 +181,8 @@ def status(
 ) -> None:
     """Show one page: what needs a person, phases, mirror, lag, halts, groups, approvals, verdict, locks."""
     from kafka_migration.cli.render.status import status as shown
-    from kafka_migration.steps import attention
-    from kafka_migration.steps import status as phase_status
+    from kafka_migration.overview import attention
+    from kafka_migration.overview import status as phase_status
 
     output = Output(as_json=as_json)
     with opened(plan, output) as ctx:
@@ -197,8 +197,8 @@ def status(
 def _watch_status(ctx: Context, output: Output, interval: float) -> NoReturn:
     from kafka_migration.cli.render import live
     from kafka_migration.link.lag import LagMeter
-    from kafka_migration.steps import attention
-    from kafka_migration.steps import status as phase_status
+    from kafka_migration.overview import attention
+    from kafka_migration.overview import status as phase_status
 
     meter = LagMeter(ctx)
 

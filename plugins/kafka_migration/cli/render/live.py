@@ -25,9 +25,9 @@ from kafka_migration.groups.record import Step
 if TYPE_CHECKING:
     from kafka_migration.cli.output import Output
     from kafka_migration.migration.context import Context
+    from kafka_migration.overview.attention import Attention
+    from kafka_migration.overview.status import Status
     from kafka_migration.plans.model import Plan
-    from kafka_migration.steps.attention import Attention
-    from kafka_migration.steps.status import Status
 
 _BESIDE_SECONDS = 2.0
 _BAR_WIDTH = 30

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from kafka_migration.domain.types import TopicPartition
     from kafka_migration.link.lag import LagReport
     from kafka_migration.migration.cancellation import Cancellation
-    from kafka_migration.steps.attention import Attention
-    from kafka_migration.steps.status import HaltStatus, MirrorStatus, Status
+    from kafka_migration.overview.attention import Attention
+    from kafka_migration.overview.status import HaltStatus, MirrorStatus, Status
     from kafka_migration.steps.stop import StopResult
     from kafka_migration.topics.drift import DriftStatus
 

@@ -23,14 +23,14 @@ from kafka_migration.link.lag import LagMeter
 from kafka_migration.migration import context
 from kafka_migration.migration.joined import joined
 from kafka_migration.migration.reports import BOARD_FORMAT, Place, board_files, made, read_json, write_text
-from kafka_migration.steps import attention, status
+from kafka_migration.overview import attention, status
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
+    from kafka_migration.overview.attention import Attention
+    from kafka_migration.overview.notices import Notices
+    from kafka_migration.overview.status import Status
     from kafka_migration.plans.model import Plan
-    from kafka_migration.steps.attention import Attention
-    from kafka_migration.steps.notices import Notices
-    from kafka_migration.steps.status import Status
 
 #: Of the lag over time, however long a migration lasts.
 _MOST_POINTS = 240

@@ -18,11 +18,11 @@ from kafka_migration.link.lag import LagMeter
 from kafka_migration.migration import context
 from kafka_migration.migration.context import Context
 from kafka_migration.migration.reports import Place, Store, board_files, read_json
+from kafka_migration.overview import board, status
+from kafka_migration.overview.board import Publisher
+from kafka_migration.overview.notices import KIND, NAME, Notice, Notices
+from kafka_migration.overview.status import Status
 from kafka_migration.plans.model import Plan
-from kafka_migration.steps import published, status
-from kafka_migration.steps.notices import KIND, NAME, Notice, Notices
-from kafka_migration.steps.published import Publisher
-from kafka_migration.steps.status import Status
 from tests.fakes.away import away_store
 from tests.steps import histories
 from tests.steps.gates import Migration
@@ -278,7 +278,7 @@ def away() -> None:
 
 def test_page_is_written_at_once(shop: Migration, opens: Any, tmp_path: Path) -> None:
     reported: list[str] = []
-    published.publish(shop.plan(), lambda: tmp_path, reported.append)
+    board.publish(shop.plan(), lambda: tmp_path, reported.append)
     assert summary(tmp_path)["migration"] == "shop"
     assert reported == []
 
@@ -287,15 +287,15 @@ def test_whatever_goes_wrong_is_reported_and_ends_nothing(shop: Migration, opens
     reported: list[str] = []
     opens += [away, lambda: 1 / 0]
     for _ in range(2):
-        published.publish(shop.plan(), lambda: tmp_path, reported.append)
+        board.publish(shop.plan(), lambda: tmp_path, reported.append)
     assert "the board is not up to date: target: no broker" in reported[0]
     assert reported[1] == "the board is not up to date: ZeroDivisionError: division by zero"
     (tmp_path / "file").write_text("")
-    published.publish(shop.plan(), lambda: tmp_path / "file", reported.append)
+    board.publish(shop.plan(), lambda: tmp_path / "file", reported.append)
     assert "cannot be written" in reported[2]
     with away_store() as found:
         found.refuses = staticmethod(lambda _call, _path: True)
-        published.publish(shop.plan(), lambda: Store("away://bucket/reports"), reported.append)
+        board.publish(shop.plan(), lambda: Store("away://bucket/reports"), reported.append)
     assert "the store of reports does not serve" in reported[3]
 
 
@@ -303,7 +303,7 @@ def test_what_hangs_is_not_waited_for(shop: Migration, opens: Any, tmp_path: Pat
     reported, may_go_on = list[str](), threading.Event()
     opens.append(may_go_on.wait)
     try:
-        published.publish(shop.plan(), lambda: tmp_path, reported.append, seconds=0.05)
+        board.publish(shop.plan(), lambda: tmp_path, reported.append, seconds=0.05)
         assert reported == ["the board is not up to date: not written in time"]
     finally:
         may_go_on.set()
@@ -312,10 +312,10 @@ def test_what_hangs_is_not_waited_for(shop: Migration, opens: Any, tmp_path: Pat
 def test_page_is_kept_up_to_date_until_the_block_ends(
     shop: Migration, opens: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(published, "_LEAST_SECONDS", 0.01)
+    monkeypatch.setattr(board, "_LEAST_SECONDS", 0.01)
     reported: list[str] = []
     opens += [away, away]
-    with published.publishing(shop.plan(), lambda: tmp_path, reported.append):
+    with board.publishing(shop.plan(), lambda: tmp_path, reported.append):
         wait_until(lambda: read_json(board_files(tmp_path, "shop")[1]) is not None, "the first page")
         shop.clock.sleep(100)
         wait_until(lambda: len(page(tmp_path)["history"]) > 1, "a later page")

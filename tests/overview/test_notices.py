@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from kafka_migration.domain.errors import CouldNotFindOut
+from kafka_migration.overview.attention import Attention, Kind
+from kafka_migration.overview.notices import ALERTED_BY_TASKS, KIND, NAME, Notice, Notices
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.store import MemoryStore
-from kafka_migration.steps.attention import Attention, Kind
-from kafka_migration.steps.notices import ALERTED_BY_TASKS, KIND, NAME, Notice, Notices
 
 FENCE = Attention(Kind.FENCE, "a fence was left", "lift it", ("on the source",))
 PAUSE = Attention(Kind.PAUSE, "paused by ann", "resume it", ("forward mirror",))

@@ -14,8 +14,8 @@ from kafka_migration.domain.types import Desired, Halt, TopicPartition
 from kafka_migration.groups import looks
 from kafka_migration.link import halts
 from kafka_migration.migration.history import phase
+from kafka_migration.overview import status
 from kafka_migration.state.link import Wish
-from kafka_migration.steps import status
 from tests.steps import histories
 from tests.steps.gates import Migration
 

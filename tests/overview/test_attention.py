@@ -18,9 +18,9 @@ from kafka_migration.link.switched import Switch, SwitchState
 from kafka_migration.migration.cancellation import Cancellation, State
 from kafka_migration.migration.completion import Completion
 from kafka_migration.migration.history import phase
+from kafka_migration.overview import attention, status
+from kafka_migration.overview.status import Status, WayBack
 from kafka_migration.state.link import Wish
-from kafka_migration.steps import attention, status
-from kafka_migration.steps.status import Status, WayBack
 from kafka_migration.topics.drift import DriftStatus
 from tests.steps import histories
 from tests.steps.gates import Migration

@@ -20,14 +20,14 @@ from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.domain.listing import listed
 from kafka_migration.fence.bans import WRITES
 from kafka_migration.groups.sides import REMEDY_STOPPED
+from kafka_migration.link.heartbeat import FAILED
+from kafka_migration.link.heartbeat import PHASE as MIRROR
 from kafka_migration.migration.cancellation import State
 from kafka_migration.migration.history import Outcome
-from kafka_migration.steps.mirror import FAILED
-from kafka_migration.steps.mirror import PHASE as MIRROR
 
 if TYPE_CHECKING:
+    from kafka_migration.overview.status import Status, WayBack
     from kafka_migration.plans.model import Plan
-    from kafka_migration.steps.status import Status, WayBack
 
 _FAILED = {Outcome.FAILED, Outcome.REFUSED, Outcome.BAD_INPUT}
 #: A switch takes a minute; whoever mirrors waits out short outages, and starts a mirror that died again.

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kafka_migration.steps.plots import Plot, plots
+from kafka_migration.overview.plots import Plot, plots
 
 NOW = "2026-11-01T10:10:00+00:00"
 

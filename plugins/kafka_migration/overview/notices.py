@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.printable import in_one_line
-from kafka_migration.steps.attention import Attention, Kind
+from kafka_migration.overview.attention import Attention, Kind
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
-    from kafka_migration.steps.status import Status
+    from kafka_migration.overview.status import Status
 
 KIND, NAME = "notices", "sent"
 #: A failed task, a mirror's death and a question that waits alert by themselves.
