@@ -9,17 +9,20 @@ import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
+import confluent_kafka
 import pytest
 
-from kafka_migration.copy.driver.mirror import Settings
-from kafka_migration.copy.orders import Limits
+from kafka_migration.copy.driver.mirror import Mirror, Settings
+from kafka_migration.copy.orders import Limits, TaskOrders
 from kafka_migration.domain.types import Identity, TopicPartition
 from kafka_migration.wire.batch import readdress
 from kafka_migration.wire.cluster import WireCluster
 from kafka_migration.wire.fence import await_completion, take_identity, write_markers
 from kafka_migration.wire.produce import Append
-from tests.copy.bench import OPEN_ENDED, SHORT, assert_same, bench, records
+from tests.copy.bench import BRIEF, OPEN_ENDED, SHORT, ThreadRound, ThreadRunner, assert_same, bench, records
 from tests.copy.test_interleavings import FENCED, SMALL_BATCHES, Appends, errors_of
 from tests.kafka_tools import ToSend, create_topics, produce
 from tests.proxy import END_TXN, Frame, Proxy
@@ -116,6 +119,50 @@ def test_request_that_lands_after_the_fence_is_refused_whatever_the_broker_forge
             assert moments["first append"] - moments["append"] > HOLD_SECONDS - 0.5
         else:
             assert moments["first append"] - moments["fence"] < CLOSED_SECONDS[kind] / 2
+
+
+class Holding(ThreadRunner):
+    """Holds all partitions in the first rounds, each of which ends before its hold does."""
+
+    def start(self, orders: list[TaskOrders]) -> ThreadRound:
+        if len(self.orders) < 3:
+            orders = [
+                replace(it, seconds=1.0, assignments=tuple(replace(a, hold_seconds=60.0) for a in it.assignments))
+                for it in orders
+            ]
+        return super().start(orders)
+
+
+def test_partition_whose_records_wait_takes_no_fence_in_each_round_and_none_waits_for_it(
+    source_cluster, target_cluster, topic
+):
+    with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 1}) as it:
+        producer = confluent_kafka.Producer({"bootstrap.servers": it.source, "transactional.id": topic, "log_level": 0})
+        producer.init_transactions(30)
+        for n in range(20):
+            # A marker behind each record: each begins a run, which has to be written ahead.
+            producer.begin_transaction()
+            producer.produce(topic, b"%d" % n, timestamp=1_600_000_000_000 + n)
+            producer.commit_transaction(30)
+        began, runner = time.monotonic(), Holding()
+        settings = Settings(streams=1, epoch_seconds=5, limits=Limits(**{**BRIEF, "flush_seconds": 60.0}))
+        end = it.mirror(runner, settings=settings).run(until_caught_up=True)
+        assert (end.rounds, end.fences, assert_same(it)) == (4, 1, 20)
+        assert time.monotonic() - began < 60.0, "what may not be sent yet is not waited for at the end of a round"
+
+
+def test_partition_that_has_nothing_under_way_is_not_held_for_longer_than_before():
+    limits, seen = Limits(), dict[str, Any]()
+    attempts = SimpleNamespace(closed=lambda them: seen.update(closed=them), answered=lambda them: seen.update(at=them))
+    lost, idle, unclear = (TopicPartition("t", n) for n in range(3))
+    receipts = [_receipt(idle, 0.0), _receipt(unclear, 7.0)]
+    mirror = SimpleNamespace(settings=SimpleNamespace(limits=limits), _attempts=attempts)
+    Mirror._await_landing(mirror, {lost, idle, unclear}, receipts)  # type: ignore[arg-type]
+    assert seen == {"closed": {lost: limits.landing_seconds(5), unclear: 7.0}, "at": {idle}}
+
+
+def _receipt(tp: TopicPartition, lands_seconds: float) -> Any:
+    return SimpleNamespace(topic=tp.topic, partition=tp.partition, lands_seconds=lands_seconds)
 
 
 def test_broker_takes_what_came_over_a_closed_connection_one_request_after_the_other(lossy, topic):

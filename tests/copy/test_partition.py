@@ -587,3 +587,20 @@ def test_new_leader_epoch_of_the_source_begins_a_run_and_is_written_ahead():
     assert copy.sendable is None, "not before its epoch is durable"
     copy.openings_are_durable(openings)
     assert copy.sendable is not None
+
+
+def test_what_may_not_be_sent_yet_is_fetched_again_later_and_no_run_is_written_ahead_for_it():
+    young, held = 1_800_000_000_000, [True]
+    copy = _copy(source=10)
+    copy._is_held = lambda timestamp: held[0] and timestamp < young
+    batches = _fetched(_batch(10, timestamp=young), _batch(20, timestamp=young - 1_000), _batch(30, timestamp=young))
+    assert [opening.source for opening in copy.take(batches)] == []
+    assert ([prepared.source_start for prepared in copy.queue], copy.fetch_offset) == ([10], 13)
+    assert not copy.wants_fetch
+    _send(copy)
+    assert not copy.has_runs_ahead
+    held[0] = False
+    assert copy.wants_fetch
+    later = _fetched(_batch(20, timestamp=young - 1_000), _batch(30, timestamp=young))
+    assert [opening.source for opening in copy.take(later)] == [20, 30]
+    assert copy.fetch_offset == 33

@@ -464,11 +464,12 @@ class Mirror:
 
     def _await_landing(self, unsettled: Iterable[TopicPartition], receipts: Sequence[Receipt]) -> None:
         """Reckon with what was sent and not answered: of who halted, too, and of whoever has no receipt with all that
-        can be under way."""
+        can be under way. Who is unsettled and has nothing under way is not held for longer than before."""
         limits = self.settings.limits
         most = limits.landing_seconds(limits.in_flight_requests)
         lands = {TopicPartition(each.topic, each.partition): each.lands_seconds for each in receipts}
-        closed = {tp: lands.get(tp, most) for tp in unsettled} | {tp: found for tp, found in lands.items() if found}
+        closed = dict.fromkeys(set(unsettled) - lands.keys(), most)
+        closed |= {tp: seconds for tp, seconds in lands.items() if seconds}
         self._attempts.closed(closed)
         self._attempts.answered(lands.keys() - closed.keys())
 

@@ -11,7 +11,7 @@ import enum
 import logging
 import traceback
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kafka_migration.copy.orders import Assignment, Limits
@@ -70,8 +70,11 @@ class Prepared:
 class PartitionCopy:
     """The copy of one partition within one task."""
 
-    def __init__(self, assignment: Assignment, limits: Limits) -> None:
-        self.assignment, self.limits = assignment, limits
+    def __init__(
+        self, assignment: Assignment, limits: Limits, is_held: Callable[[int], bool] = lambda _max_timestamp: False
+    ) -> None:
+        """``is_held``: whether what has such a newest timestamp may not be sent yet (rule 7)."""
+        self.assignment, self.limits, self._is_held = assignment, limits, is_held
         self.partition = assignment.partition
         self.fetch_offset = assignment.position.source
         self.until = assignment.until
@@ -94,6 +97,7 @@ class PartitionCopy:
         self.bytes = self.batches = self.unclear = self.passing = 0
         self.lands_seconds = 0.0
         self._empty_up_to: tuple[int, int] | None = None
+        self._waits_with: int | None = None
 
     # -- fetching ---------------------------------------------------------------------------------------------
 
@@ -104,6 +108,7 @@ class PartitionCopy:
             and self.halting is None
             and not self.is_past_end
             and self.queued_bytes < self.limits.partition_queue_bytes
+            and (self._waits_with is None or not self._is_held(self._waits_with))
         )
 
     @property
@@ -135,6 +140,11 @@ class PartitionCopy:
                     raise CorruptBatch(f"a batch claims to end at offset {piece.end}")
                 if piece.batch is None:
                     self._pass_over(piece.end, piece.epoch)
+                elif self._is_held(piece.header.max_timestamp):
+                    # Fetched again once it may be sent. Queued, its openings would be written ahead, and at the end of
+                    # the round it would be waited for in vain, and take another fence.
+                    self._waits_with = piece.header.max_timestamp
+                    break
                 else:
                     openings += self._prepare(piece, piece.batch)
         except CorruptBatch as error:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from kafka_migration.copy.lease import Hold, Lease
@@ -55,7 +56,10 @@ class CopyTask:
         home = orders.target if orders.home is None else orders.home
         of_state = {**home, "client_id": f"kafka-migration.{orders.link}.state"}
         self.state = WireCluster(self.loop.net, of_state, HOME)
-        self.copies = {a.partition: PartitionCopy(a, orders.limits) for a in orders.assignments}
+        hold = Hold({a.partition: a.hold_seconds for a in orders.assignments}, orders.young_ms)
+        self.copies = {
+            a.partition: PartitionCopy(a, orders.limits, partial(hold.forbids, a.partition)) for a in orders.assignments
+        }
         for a in orders.assignments:
             # What the link has pinned, not what has the name now: a recreated topic must answer with an error.
             self.source.pinned[a.partition.topic] = a.source_topic_id
@@ -69,7 +73,6 @@ class CopyTask:
         self.intake = Intake(self.loop, self.source, self.copies, self.limits, self.rate_limit, self._write_ahead)
         tail = KeyedTail(self.state, TopicPartition(ledger.LINKS_TOPIC, 0), orders.commands_from)
         self.lease = Lease(tail, orders.link, orders.limits.lease_seconds)
-        hold = Hold({a.partition: a.hold_seconds for a in orders.assignments}, orders.young_ms)
         self.outlet = Outlet(self.loop, self.target, self.copies, self.limits, self.rate_limit, self.lease, hold)
         self._writing = 0
         self._recalled = self._is_urgent = self._drains = False
@@ -244,7 +247,7 @@ class CopyTask:
         self.rate_limit.is_paused = value["paused"]
 
     def _on_throttle(self, value: dict[str, Any]) -> None:
-        self.rate_limit.set_rate(rate_share(value["bytes_per_second"], self.orders.tasks))
+        self.rate_limit.set_rate(rate_share(value["bytes_per_second"], self.orders.part))
 
     async def _report_progress(self) -> None:
         while not self.loop.ending:
