@@ -18,7 +18,7 @@ export PYTHONPATH := $(CURDIR)/plugins:$(CURDIR)
 # Hundreds of processes are started, and each would compile again what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup lock lint format test test-long docs conformance kill-test upgrade airflow-check test-ui races crash-matrix translate-check chaos chaos-cut mutation bench-mirror bench-latency bench-switch bench-scale bench-validate bench-access bench-board alerts-check demo demo-secure demo-installed demo-full up down brokers brokers-down clean
+.PHONY: help setup lock lint format test test-long docs conformance kill-test upgrade airflow-check test-ui races crash-matrix security-matrix translate-check chaos chaos-cut mutation bench-mirror bench-latency bench-switch bench-scale bench-validate bench-access bench-board alerts-check demo demo-secure demo-installed demo-full up down brokers brokers-down clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -89,6 +89,9 @@ races: setup ## Two movers of one group at once, at every interleaving, in memor
 
 crash-matrix: setup ## Each command killed before and after each change that it makes, and run again: the same end as undisturbed?
 	$(BIN)/python -m tests.crash $(ARGS)
+
+security-matrix: setup ## Every way in (PLAIN, SCRAM, tokens, certificates) on the source with every one on the target
+	$(BIN)/python -m tests.modes $(ARGS)
 
 translate-check: setup ## 1,000 random committed offsets: does each translate to its very record?
 	$(BIN)/python -m tests.soak.translate $(ARGS)

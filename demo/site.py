@@ -25,7 +25,10 @@ _SITE = ROOT / ".cache" / "site"
 #: By part of the site, its pages in order.
 PARTS: Mapping[str, tuple[str, ...]] = {
     "Concepts": ("mirror", "validation", "state", "architecture", "glossary", "comparison"),
-    "How to": ("plan", "commands", "airflow", "kubernetes", "producers", "rollback", "security", "mirrormaker", "metrics", "demo"),
+    "How to": (
+        *("plan", "commands", "airflow", "kubernetes", "producers", "rollback", "security", "mirrormaker", "metrics"),
+        "demo",
+    ),
     "When something is wrong": ("runbook", "reference/halts", "reference/errors"),
     "Reference": ("reference/plan", "reference/commands", "behaviours", "conformance"),
     "How good it is": ("performance", "chaos", "checker"),

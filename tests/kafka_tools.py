@@ -229,8 +229,13 @@ def commit_with(
 
 def committed(servers: str, group: str) -> dict[TopicPartition, int]:
     """Where a group stands."""
+    return committed_with({"bootstrap.servers": servers}, group)
+
+
+def committed_with(client: Mapping[str, str], group: str) -> dict[TopicPartition, int]:
+    """The same, for a client with more settings than an address."""
     # Held until it has answered: a client that is gone answers nothing.
-    admin = AdminClient({"bootstrap.servers": servers})
+    admin = AdminClient(dict(client))
     future = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
     places = future.result(30).topic_partitions or ()
     return {TopicPartition(place.topic, place.partition): place.offset for place in places}

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,17 +43,18 @@ def named(datasets: Any) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("direction", Direction)
 def test_topics_of_both_clusters_are_named_by_the_first_server(ctx, emitted, direction):
     ctx.direction = direction
-    lineage.emit(ctx)
+    lineage.emit(ctx, "ti")
     source = [("kafka://a.example:9093", "orders"), ("kafka://a.example:9093", "payments")]
     target = [("kafka://c.example:9092", "orders"), ("kafka://c.example:9092", "payments")]
     [event] = emitted
+    assert event["task_instance"] == "ti"
     both = (source, target) if direction is Direction.FORWARD else (target, source)
     assert (named(event["inputs"]), named(event["outputs"])) == both
 
 
 def test_nothing_is_emitted_without_a_transport(ctx, emitted, monkeypatch):
     monkeypatch.setattr(api, "is_openlineage_active", lambda: False)
-    lineage.emit(ctx)
+    lineage.emit(ctx, "ti")
     assert emitted == []
 
 
@@ -62,5 +64,29 @@ def test_nothing_is_emitted_without_the_provider_or_by_one_that_is_too_old(ctx, 
         monkeypatch.delattr(api, "emit_dataset_lineage")
     else:
         monkeypatch.setitem(sys.modules, "airflow.providers.openlineage.api", None)
-    lineage.emit(ctx)
+    lineage.emit(ctx, "ti")
     assert emitted == []
+
+
+def raising(*_: Any, **__: Any) -> Any:
+    raise RuntimeError("of the lineage alone")
+
+
+def test_transport_that_is_none_a_journal_that_is_away_and_a_receiver_that_refuses_fail_no_task(
+    ctx, emitted, monkeypatch, caplog
+):
+    lineage.emit(SimpleNamespace(plan=ctx.plan, direction=ctx.direction), "ti")  # type: ignore[arg-type]
+    monkeypatch.setattr(api, "is_openlineage_active", raising)
+    lineage.emit(ctx, "ti")
+    assert emitted == []
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
+    assert "of the lineage alone" in caplog.text
+
+
+def test_receiver_that_does_not_answer_is_not_waited_for(ctx, emitted, monkeypatch, caplog):
+    answered = threading.Event()
+    monkeypatch.setattr(api, "emit_dataset_lineage", lambda **_: answered.wait(60))
+    monkeypatch.setattr(lineage, "_PATIENCE_SECONDS", 0.1)
+    lineage.emit(ctx, "ti")
+    answered.set()
+    assert "was not emitted within 0.1 s" in caplog.text

@@ -46,6 +46,6 @@ def test_no_partitions_make_no_shares_and_no_streams_make_one():
 
 
 def test_throttle_is_shared_and_never_zero():
-    assert rate_share(1_000, 3) == 333
-    assert rate_share(2, 3) == 1
-    assert rate_share(None, 3) is None
+    assert rate_share(1_000, 1 / 3) == 333
+    assert rate_share(2, 1 / 3) == 1
+    assert rate_share(None, 1 / 3) is None

@@ -1,12 +1,13 @@
 """Topics with copy tasks of their own: who copies what, on slots that suffice or do not; and a run with them."""
 
+import uuid
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kafka_migration.copy.driver import pace
-from kafka_migration.copy.driver.active import Assigner, Dedicated
+from kafka_migration.copy.driver.active import Assigner, Dedicated, parts_of
 from kafka_migration.copy.driver.mirror import Settings
 from kafka_migration.copy.driver.pace import Slots
 from kafka_migration.copy.orders import Limits
@@ -56,17 +57,17 @@ def test_each_kind_has_tasks_of_its_own_with_its_sizes():
     assert shares(None, ALL, HEAVY, URGENT) == [
         (["heavy-0", "heavy-2"], True),
         (["heavy-1"], True),
-        (["urgent-0"], False),
         (["small-0"], False),
         (["small-1"], False),
+        (["urgent-0"], False),
     ]
 
 
 def test_topic_belongs_to_the_first_that_has_it():
     everything = Dedicated(has=lambda _: True, streams=1)
     assert shares(None, ALL, URGENT, everything) == [
-        (["urgent-0"], False),
         (["heavy-0", "heavy-1", "heavy-2", "small-0", "small-1"], False),
+        (["urgent-0"], False),
     ]
 
 
@@ -75,12 +76,11 @@ def test_others_have_no_more_tasks_than_they_are_to_have_although_slots_are_free
     assert len(shares(None, only_small, HEAVY, URGENT)) == 2
 
 
-def test_others_that_get_little_are_copied_by_one_task_and_dedicated_ones_stay_apart(monkeypatch):
+def test_kinds_that_get_little_are_copied_by_one_task_each_and_stay_apart(monkeypatch):
     monkeypatch.setattr(pace, "SMALL_BACKLOG", 50_000)
     quiet = dict.fromkeys(ALL, 1)
     assert [share for share, _ in shares(None, quiet, HEAVY)] == [
-        ["heavy-0", "heavy-2"],
-        ["heavy-1"],
+        ["heavy-0", "heavy-1", "heavy-2"],
         ["small-0", "small-1", "urgent-0"],
     ]
 
@@ -88,10 +88,10 @@ def test_others_that_get_little_are_copied_by_one_task_and_dedicated_ones_stay_a
 @pytest.mark.parametrize(
     ("slots", "expected"),
     [
-        # The heavy ones are together, so that everybody else has a task.
-        (3, [["heavy-0", "heavy-1", "heavy-2"], ["urgent-0"], ["small-0", "small-1"]]),
-        (4, [["heavy-0", "heavy-2"], ["heavy-1"], ["urgent-0"], ["small-0", "small-1"]]),
-        # Not a slot for each kind: all share them, by what each has to copy.
+        (3, [["heavy-0", "heavy-1", "heavy-2"], ["small-0", "small-1"], ["urgent-0"]]),
+        # Heavy and small ones have as much to copy for a task.
+        (4, [["heavy-0", "heavy-2"], ["heavy-1"], ["small-0", "small-1"], ["urgent-0"]]),
+        # Fewer slots than kinds: all share them, by what each has to copy.
         (2, [["heavy-0", "small-0", "urgent-0"], ["heavy-1", "heavy-2", "small-1"]]),
         (1, [["heavy-0", "heavy-1", "heavy-2", "small-0", "small-1", "urgent-0"]]),
     ],
@@ -100,8 +100,18 @@ def test_with_few_slots_every_kind_keeps_one_or_all_share_them(slots, expected):
     assert [share for share, _ in shares(slots, ALL, HEAVY, URGENT)] == expected
 
 
-def test_task_of_a_suspect_takes_a_slot_from_them():
-    assert len(shares(5, ALL, HEAVY, URGENT, room=4)) == 4
+def test_slots_that_are_left_go_to_who_has_the_most_to_copy():
+    behind = {"heavy-0": 5, "heavy-1": 5, **{f"small-{n}": LARGE for n in range(4)}}
+    found = [share for share, _ in shares(4, behind, HEAVY, streams=8)]
+    assert [len(share) for share in found] == [2, 2, 1, 1]
+    assert found[0] == ["heavy-0", "heavy-1"]
+
+
+def test_throttle_is_given_to_who_has_something_to_copy_and_alike_where_there_is_little():
+    assert parts_of([0, 0, 10_000_000]) == pytest.approx([0.005, 0.005, 0.99], abs=0.001)
+    assert parts_of([3, 700, 0]) == pytest.approx([1 / 3] * 3, abs=0.01)
+    assert sum(parts_of([1, 10, 10**9])) == pytest.approx(1)
+    assert parts_of([]) == []
 
 
 def test_plan_says_whose_they_are_and_with_what_sizes():
@@ -109,23 +119,49 @@ def test_plan_says_whose_they_are_and_with_what_sizes():
     assert [made.has(name) for name in ("clicks", "events.a", "clicks2", "orders")] == [True, True, False, False]
     assert made.streams == 3
     limits = Limits(**made.sizes)
-    assert (limits.request_bytes, limits.fetch_bytes, limits.task_queue_bytes) == (
-        2**20,
-        Limits().fetch_bytes,
-        Limits().task_queue_bytes,
-    )
+    assert limits == Limits(request_bytes=2**20), "what the entry does not say is as in all other tasks"
+    large = Limits(**mirror._dedicated(DedicatedStreams(topics=("t",), fetch_bytes=2**26, queue_bytes=2**29)).sizes)
+    assert (large.partition_fetch_bytes, large.partition_queue_bytes) == (2**22, 2**24), "or a few gain nothing"
 
 
-def test_run_copies_heavy_topics_and_others_by_tasks_of_their_own_exactly(source_cluster, target_cluster):
+@pytest.fixture
+def names() -> tuple[str, str]:
+    name = uuid.uuid4().hex[:8]
+    return f"heavy-{name}", f"other-{name}"
+
+
+def test_run_copies_heavy_topics_and_others_by_tasks_of_their_own_exactly(source_cluster, target_cluster, names):
     source, target = source_cluster.bootstrap_servers, target_cluster.bootstrap_servers
-    with bench(source, target, {"heavy-clicks": 2, "other": 2}) as it:
+    with bench(source, target, dict.fromkeys(names, 2)) as it:
         for topic in it.topics:
             produce(source, topic, records(2_000, 2, seed=7))
         runner = ThreadRunner()
-        settings = Settings(streams=1, dedicated=[HEAVY], epoch_seconds=5, limits=Limits(**BRIEF))
+        limits = Limits(**BRIEF, throttle_bytes_per_second=10_000_000)
+        settings = Settings(streams=1, dedicated=[HEAVY], epoch_seconds=5, limits=limits)
         end = it.mirror(runner, settings=settings).run(until_caught_up=True)
         assert (end.records, assert_same(it)) == (4_000, 4_000)
-        first = [sorted({a.partition.topic for a in each.assignments}) for each in runner.orders[0]]
-        assert first == [["heavy-clicks"], ["heavy-clicks"], ["other"]]
-        assert [each.limits.request_bytes == 4711 for each in runner.orders[0]] == [True, True, False]
-        assert {each.limits.lease_seconds for each in runner.orders[0]} == {BRIEF["lease_seconds"]}
+        orders = runner.orders[0]
+        assert [sorted({a.partition.topic for a in each.assignments}) for each in orders] == [
+            [names[0]],
+            [names[0]],
+            [names[1]],
+        ]
+        assert [each.limits.request_bytes == 4711 for each in orders] == [True, True, False]
+        assert {each.limits.lease_seconds for each in orders} == {BRIEF["lease_seconds"]}
+        rates = [each.limits.throttle_bytes_per_second or 0 for each in orders]
+        assert sum(rates) == pytest.approx(10_000_000, abs=10)
+        assert [round(each.part * 10_000_000) for each in orders] == pytest.approx(rates, abs=1)
+
+
+def test_suspects_are_tried_with_the_sizes_of_the_task_that_died(source_cluster, target_cluster, names):
+    source, target = source_cluster.bootstrap_servers, target_cluster.bootstrap_servers
+    with bench(source, target, dict.fromkeys(names, 2)) as it:
+        for topic in it.topics:
+            produce(source, topic, records(100, 2, seed=7))
+        runner = ThreadRunner()
+        run = it.mirror(runner, settings=Settings(streams=1, dedicated=[HEAVY], limits=Limits(**BRIEF)))
+        suspect = TopicPartition(names[0], 1)
+        run._quarantine.suspects, run._quarantine.tried = {suspect}, {suspect}
+        run.run(until_caught_up=True)
+        assert [a.partition for a in runner.orders[0][-1].assignments] == [suspect]
+        assert runner.orders[0][-1].limits.request_bytes == 4711

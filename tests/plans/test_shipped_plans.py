@@ -11,8 +11,17 @@ import yaml
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 
-from kafka_migration.plans.load import SCHEMA_FILE, load_plan, parse_plan, plan_schema, schema_text, write_schema
+from kafka_migration.plans.load import (
+    SCHEMA_FILE,
+    load_plan,
+    parse_plan,
+    plan_schema,
+    restore_plan,
+    schema_text,
+    write_schema,
+)
 from kafka_migration.plans.model import Plan
+from kafka_migration.plans.snapshot import Snapshot
 
 PLANS = Path(__file__).parents[2] / "migration_plans"
 SHIPPED = sorted(PLANS.glob("*.yaml"))
@@ -119,3 +128,13 @@ def test_demo_plan_says_what_the_demo_relies_on() -> None:
     assert plan.approvals.plan
     assert plan.approvals.cutover
     assert all(h.command and h.command[0] == "demo-consumers" for h in (*plan.consumers.stop, *plan.consumers.start))
+
+
+def test_plan_that_uses_nothing_new_has_the_digest_that_it_always_had() -> None:
+    # By it runs that are in flight, approvals and mirrors know their plan again after an update.
+    text = "version: 1\nname: reference\nsource: kafka_source\ntarget: kafka_target\ntopics: {include: [orders]}\n"
+    digest = "sha256:5f78577a1de6427d7842b44d08e88bbdcb75ac83720a00d30732ad60fd358509"
+    assert Snapshot.take(parse_plan(text)).digest == digest
+    dedicated = parse_plan(f"{text}mirror: {{dedicated_streams: [{{topics: [orders]}}]}}\n")
+    assert Snapshot.take(dedicated).digest != digest
+    assert restore_plan(dedicated.snapshot()) == dedicated

@@ -16,6 +16,7 @@ from kafka_migration.inventory import check_clusters, check_topics
 from kafka_migration.inventory.facts import Facts, Finding
 from kafka_migration.kafka.facts import Inventory, ProducerFacts, TopicFacts
 from kafka_migration.kafka.types import ConfigValue, DiskUse, LogDir, TimeSpan
+from kafka_migration.plans.model import DedicatedStreams, Mirror
 from kafka_migration.topics.declared import Action
 from kafka_migration.topics.specs import HELD_OPEN
 
@@ -84,7 +85,7 @@ def facts(*topics: TopicFacts, **changes: Any) -> Any:
         ctx=SimpleNamespace(
             target=target,
             clock=SimpleNamespace(now=lambda: NOW),
-            plan=SimpleNamespace(mirror=SimpleNamespace(num_streams=2)),
+            plan=SimpleNamespace(mirror=changes.get("mirror", Mirror(num_streams=2))),
             journal=SimpleNamespace(all=lambda kind: {}),
             link=SimpleNamespace(positions=lambda: changes.get("positions", {})),
         ),
@@ -179,6 +180,19 @@ class TestRetention:
         short = self.retention(replace(TOPIC, records_per_second=30.0))
         assert short.verdict is Verdict.FAIL
         assert "would never catch up" in short.evidence
+
+    def test_each_topic_is_reckoned_with_the_tasks_that_copy_it(self) -> None:
+        mirror = Mirror(num_streams=1, dedicated_streams=(DedicatedStreams(topics=("small",), num_streams=8),))
+        small = replace(TOPIC, name="small", bytes=GIB, retention_ms=3_300_000)
+        # 36 GiB at 10 MiB/s: 3686 s, although nine tasks copy something.
+        large = replace(TOPIC, bytes=36 * GIB, retention_ms=6_000_000)
+        short = self.retention(small, large, mirror=mirror)
+        assert (short.verdict, "t after 6000 s" in short.evidence) == (Verdict.FAIL, True)
+        assert "small" not in short.evidence
+        assert self.retention(small, replace(large, retention_ms=7_000_000), mirror=mirror).verdict is Verdict.PASS
+        growing = self.retention(replace(small, records_per_second=100.0), TOPIC, mirror=mirror)
+        assert growing.verdict is Verdict.FAIL
+        assert "raise mirror.dedicated_streams[0].num_streams" in growing.remedy
 
     def test_topic_that_is_mirrored_already_is_past_the_danger(self) -> None:
         topic = replace(TOPIC, retention_ms=1000)

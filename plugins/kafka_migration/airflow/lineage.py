@@ -5,7 +5,9 @@ The provider is an extra of the package. Where it is not installed, or has no tr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
 
 from kafka_migration.kafka.lookup import find_connection
 from kafka_migration.topics.declared import mirrored
@@ -16,16 +18,36 @@ if TYPE_CHECKING:
     from kafka_migration.domain.direction import Side
     from kafka_migration.migration.context import Context
 
+log = logging.getLogger(__name__)
 
-def emit(ctx: Context) -> None:
-    """Emit, from within the mirror's task, what the link of ``ctx`` copies. It fails no task: the provider warns."""
+_PATIENCE_SECONDS = 10.0
+
+
+def emit(ctx: Context, task_instance: Any) -> None:
+    """Emit, from within the mirror's task, what the link of ``ctx`` copies. Whatever is wrong with that is logged, and
+    a receiver that does not answer is not waited for: the mirror runs, and its task has to watch it."""
     try:
         from airflow.providers.openlineage.api import emit_dataset_lineage, is_openlineage_active
     except ImportError:
         return
-    if is_openlineage_active():
-        origin, destination = ctx.direction.origin, ctx.direction.destination
-        emit_dataset_lineage(inputs=list(_topics(ctx, origin)), outputs=list(_topics(ctx, destination)))
+    try:
+        if not is_openlineage_active():
+            return
+        inputs, outputs = (_topics(ctx, side) for side in (ctx.direction.origin, ctx.direction.destination))
+    except Exception as error:
+        log.warning("no lineage is emitted: %s", error)
+        return
+    # It logs its own errors.
+    thread = threading.Thread(
+        target=emit_dataset_lineage,
+        kwargs={"inputs": inputs, "outputs": outputs, "task_instance": task_instance},
+        name="lineage",
+        daemon=True,
+    )
+    thread.start()
+    thread.join(_PATIENCE_SECONDS)
+    if thread.is_alive():
+        log.warning("lineage was not emitted within %g s: its receiver does not answer", _PATIENCE_SECONDS)
 
 
 def _topics(ctx: Context, side: Side) -> list[Dataset]:

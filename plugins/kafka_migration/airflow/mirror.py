@@ -91,7 +91,7 @@ class SparkMirrorOperator(MigrationOperator):
                 self.log.info("the mirror is sealed, and all topics of the plan were copied: nothing to do")
                 return
             watched = self._begun(ctx, deaths=0)
-            lineage.emit(ctx)
+            lineage.emit(ctx, context["ti"])
         self._defer(context, watched)
 
     def ended(self, context: Context, event: Mapping[str, Any], watched: Mapping[str, Any]) -> None:

@@ -108,8 +108,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOrders:
-    """One task's share of one copy round, number ``share`` of ``tasks``. ``commands_from`` is the offset of the links
-    topic from which commands count; ``is_paused`` and the limits' throttle are what was commanded before.
+    """One task's share of one copy round, number ``share``, which may send at its ``part`` (at most 1) of the whole
+    mirror's rate. ``commands_from`` is the offset of the links topic from which commands count; ``is_paused`` and the
+    limits' throttle are what was commanded before.
 
     ``owed_bytes`` were sent beyond the throttle before. ``young_ms``: records at most so old may be appended in spite
     of a hold; None: none may. ``state_ids`` are the ids of the internal topics that the run began with.
@@ -125,7 +126,7 @@ class TaskOrders:
     assignments: tuple[Assignment, ...]
     limits: Limits
     is_paused: bool = False
-    tasks: int = 1
+    part: float = 1.0
     share: int = 0
     owed_bytes: int = 0
     source: Mapping[str, Any] = field(repr=False)

@@ -72,6 +72,6 @@ class RateDebt:
         return int(self._bytes)
 
 
-def rate_share(bytes_per_second: int | None, tasks: int) -> int | None:
-    """One task's part of a rate of the whole mirror; None: no limit."""
-    return None if bytes_per_second is None else max(1, bytes_per_second // max(1, tasks))
+def rate_share(bytes_per_second: int | None, part: float) -> int | None:
+    """One task's ``part`` (at most 1) of a rate of the whole mirror; None: no limit."""
+    return None if bytes_per_second is None else max(1, int(bytes_per_second * part))

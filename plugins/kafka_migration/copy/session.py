@@ -15,11 +15,14 @@ from kafka_migration.domain.spark_settings import exposure, settings_for
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_CORES = "spark.cores.max"
+
 
 def open_session(
     name: str,
     *,
     master: str | None = None,
+    cores: int | None = None,
     conf: Mapping[str, str] | None = None,
     log: Callable[[str], None] = print,
 ) -> SparkSession:
@@ -27,7 +30,9 @@ def open_session(
 
     The caller stops it. Executors get the package from ``--py-files`` if it came so, else from here. Workers run this
     interpreter unless PYSPARK_PYTHON names another: Spark's own default is whatever ``python3`` means on the PATH,
-    which lacks our packages. ``log`` is given a warning where the session is open to the network.
+    which lacks our packages. Of a standalone master, which gives an
+    application all the cores that it has, no more than ``cores`` are asked for, unless spark.cores.max says otherwise.
+    ``log`` is given a warning where the session is open to the network.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
@@ -43,6 +48,9 @@ def open_session(
     shown = {"spark.ui.showConsoleProgress": "false"}
     for key, value in {**settings_for(master), **shown, **REQUIRED_CONF, **(conf or {})}.items():
         builder = builder.config(key, value)
+    if cores is not None and master.startswith("spark://"):
+        SparkContext._ensure_initialized()
+        builder = builder.config(_CORES, SparkConf().get(_CORES, str(cores)))
     builder = builder.master(master)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")

@@ -6,6 +6,7 @@ Those of groups only warn: cutover decides, group by group, on what it finds the
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 
 from kafka_migration.domain.listing import listed
 from kafka_migration.groups.looks import MOVABLE_PROTOCOLS
@@ -39,7 +40,14 @@ def matches(facts: Facts) -> Finding:
             " topics: those that the principal may not describe are not shown to it",
         )
     partitions = sum(topic.partitions for topic in topics.values())
-    return passed(f"{len(topics)} topics with {partitions} partitions: {listed(sorted(topics))}")
+    evidence = f"{len(topics)} topics with {partitions} partitions: {listed(sorted(topics))}"
+    mirror = facts.ctx.plan.mirror
+    if unused := sorted(set(range(len(mirror.dedicated_streams))) - mirror.by_streams(topics).keys()):
+        return warned(
+            f"{evidence}; no topic belongs to {listed(f'mirror.dedicated_streams[{at}]' for at in unused)}",
+            "correct its topics (a pattern must match the whole name, and the first entry that matches counts)",
+        )
+    return passed(evidence)
 
 
 def no_other_migration(facts: Facts) -> Finding:
@@ -164,6 +172,13 @@ def message_sizes(facts: Facts) -> Finding:
             f" {listed(too_large)}",
             "raise socket.request.max.bytes on the target's brokers",
         )
+    for at, each in enumerate(facts.ctx.plan.mirror.dedicated_streams):
+        if each.request_bytes >= request:
+            return failed(
+                f"mirror.dedicated_streams[{at}].request_bytes of {each.request_bytes} does not fit into the target's"
+                f" socket.request.max.bytes of {request}",
+                "lower it, or raise socket.request.max.bytes on the target's brokers",
+            )
     raised = [topic for topic, size in sizes.items() if size > default]
     if raised:
         return passed(f"the target's default of {default} bytes is raised for the topics {listed(raised)}")
@@ -176,22 +191,28 @@ def retention(facts: Facts) -> Finding:
     The mirror copies from the log start, the oldest records first, so it outruns deletion if it copies the whole log
     in less time than the log keeps: by retention.ms, or by retention.bytes at the rate at which the topic grows.
     """
-    streams = facts.ctx.plan.mirror.all_streams
     if facts.inventory.bytes is None:
         return sizes_unknown(facts.inventory)
-    total = sum(facts.bytes_to_copy.values())
-    speed = ASSUMED_BYTES_PER_SECOND * streams
-    growth = sum(topic.bytes_per_second or 0.0 for topic in facts.inventory.topics.values())
-    if growth >= speed:
-        return failed(
-            f"the topics grow by {growth / 2**20:.1f} MiB/s, more than the {speed / 2**20:.0f} MiB/s that {streams}"
-            " streams are assumed to copy: the copy would never catch up",
-            "raise mirror.num_streams of the plan, or split the plan",
-        )
-    eta = copy_seconds(total, growth, speed)
-    needed = with_margin(eta)
-    short = _expiring_within(facts, needed)
-    about = f"copying {total / 2**30:.2f} GiB takes {eta:.0f} s at {speed / 2**20:.0f} MiB/s"
+    mirror, topics = facts.ctx.plan.mirror, facts.inventory.topics
+    short: dict[str, float] = {}
+    longest = 0.0
+    about = "nothing is to be copied"
+    for entry, names in mirror.by_streams(topics).items():
+        streams, field = mirror.streams_of(entry)
+        total = sum(facts.bytes_to_copy[name] for name in names)
+        speed = ASSUMED_BYTES_PER_SECOND * streams
+        growth = sum(topics[name].bytes_per_second or 0.0 for name in names)
+        if growth >= speed:
+            return failed(
+                f"the topics grow by {growth / 2**20:.1f} MiB/s, more than the {speed / 2**20:.0f} MiB/s that {streams}"
+                " streams are assumed to copy: the copy would never catch up",
+                f"raise {field} of the plan, or split the plan",
+            )
+        eta = copy_seconds(total, growth, speed)
+        short |= _expiring_within(facts, names, with_margin(eta))
+        if eta >= longest:
+            longest, about = eta, f"copying {total / 2**30:.2f} GiB takes {eta:.0f} s at {speed / 2**20:.0f} MiB/s"
+    needed = with_margin(longest)
     if short:
         return failed(
             f"{about}, {needed:.0f} s with a margin, but records expire sooner on the source: "
@@ -204,11 +225,12 @@ def retention(facts: Facts) -> Finding:
     return passed(f"{about}; the shortest retention is longer than {needed:.0f} s")
 
 
-def _expiring_within(facts: Facts, seconds: float) -> dict[str, float]:
-    """Topics that keep a record for less than ``seconds``, and for how long. Without those that are mirrored already:
-    the mirror is past what expires first."""
+def _expiring_within(facts: Facts, names: Collection[str], seconds: float) -> dict[str, float]:
+    """Those of ``names`` that keep a record for less than ``seconds``, and for how long. Without those that are
+    mirrored already: the mirror is past what expires first."""
     mirrored = {tp.topic for tp in facts.ctx.link.positions()}
-    pending = (topic for topic in facts.inventory.topics.values() if topic.offsets and topic.name not in mirrored)
+    topics = (facts.inventory.topics[name] for name in names)
+    pending = (topic for topic in topics if topic.offsets and topic.name not in mirrored)
     return {topic.name: kept for topic in pending if (kept := topic.kept_seconds) < seconds}
 
 

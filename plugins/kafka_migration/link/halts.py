@@ -75,8 +75,9 @@ MEANINGS: Mapping[Halt, Meaning] = {
     ),
     Halt.DATA_LOSS: Meaning(
         meaning="retention (or DeleteRecords) on the source removed records before they were copied",
-        remedy="raise retention.ms and retention.bytes of the source topic, or num_streams of the plan; then `resume"
-        " --accept-loss TOPIC[:PARTITION]` resumes where the source begins now, and the report lists what is missing",
+        remedy="raise retention.ms and retention.bytes of the source topic, or the plan's num_streams that copy it;"
+        " then `resume --accept-loss TOPIC[:PARTITION]` resumes where the source begins now, and the report lists what"
+        " is missing",
     ),
     Halt.TRUNCATED: Meaning(
         meaning="the source's log was cut below what was copied, as after an unclean leader election",

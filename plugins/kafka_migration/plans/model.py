@@ -7,10 +7,19 @@ reports everything that is wrong with it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from kafka_migration.domain.digest import digest_of
 from kafka_migration.domain.direction import SOURCE, TARGET, Side
@@ -27,7 +36,7 @@ from kafka_migration.plans.base import (
     wrong,
 )
 from kafka_migration.plans.hooks import Hook
-from kafka_migration.plans.patterns import GroupSelection, Patterns, TopicSelection
+from kafka_migration.plans.patterns import GroupSelection, Patterns, TopicSelection, matches_any
 from kafka_migration.plans.places import APPROVALS_CONNECTION
 from kafka_migration.plans.producers import Producers
 from kafka_migration.plans.waves import Waves
@@ -79,10 +88,11 @@ class TopicDefaults(PlanModel):
 
 Streams = Annotated[int, Field(ge=1, le=1024)]
 Bytes = Annotated[int, Field(ge=1_048_576, le=1_073_741_824)]
+RequestBytes = Annotated[int, Field(ge=1_048_576, le=67_108_864)]
 
 
 class DedicatedStreams(PlanModel):
-    """Copy tasks for some topics alone: these and all others do not wait for each other's records."""
+    """Copy tasks for some topics alone: while a copy round lasts, neither these nor the others wait for each other."""
 
     topics: Annotated[Patterns, Field(min_length=1)]
     """Regular expressions; each matches whole names of topics. A topic belongs to the first entry that matches it."""
@@ -91,13 +101,16 @@ class DedicatedStreams(PlanModel):
     """Copy tasks side by side, beside those of all other topics."""
 
     fetch_bytes: Bytes = 16_777_216
-    """How much one of these tasks asks a broker of the source for at once, in bytes."""
+    """How much one of these tasks asks a broker of the source for at once, in bytes, and a sixteenth of that for each
+    partition."""
 
     queue_bytes: Bytes = 134_217_728
-    """How much one of these tasks holds that is read and not sent yet, in bytes."""
+    """How much one of these tasks holds that is read and not sent yet, in bytes; a 32nd of it of a partition. Its
+    executor needs that much memory beside Spark's."""
 
-    request_bytes: Bytes = 8_388_608
-    """How much one of these tasks sends to a broker of the target at once, in bytes; larger batches go alone."""
+    request_bytes: RequestBytes = 8_388_608
+    """How much one of these tasks sends to a broker of the target at once, in bytes; larger batches go alone. Must be
+    less than the brokers' socket.request.max.bytes."""
 
 
 class Mirror(PlanModel):
@@ -108,7 +121,7 @@ class Mirror(PlanModel):
 
     dedicated_streams: tuple[DedicatedStreams, ...] = ()
     """Topics with copy tasks of their own, beside the num_streams of all others: heavy ones, or ones that must not be
-    late. Where Spark has fewer slots than there are kinds of tasks, all topics share the tasks."""
+    late. Where Spark runs fewer tasks than there are entries, and one for all others, all topics share the tasks."""
 
     epoch_seconds: Annotated[float, Field(ge=1, le=600, allow_inf_nan=False)] = 15.0
     """How soon partitions are assigned to tasks again, in seconds, while there is a backlog. Without a backlog a copy
@@ -130,6 +143,27 @@ class Mirror(PlanModel):
     def all_streams(self) -> int:
         """Copy tasks side by side, dedicated ones included."""
         return self.num_streams + sum(each.num_streams for each in self.dedicated_streams)
+
+    def by_streams(self, topics: Iterable[str]) -> dict[int | None, list[str]]:
+        """``topics`` by the entry of ``dedicated_streams`` whose tasks copy them, None for those of all others."""
+        found: dict[int | None, list[str]] = {}
+        for topic in topics:
+            entries = enumerate(self.dedicated_streams)
+            at = next((at for at, each in entries if matches_any(each.topics, topic)), None)
+            found.setdefault(at, []).append(topic)
+        return found
+
+    def streams_of(self, entry: int | None) -> tuple[int, str]:
+        """How many tasks those of an entry are, or all others, and the field that says so."""
+        if entry is None:
+            return self.num_streams, "mirror.num_streams"
+        return self.dedicated_streams[entry].num_streams, f"mirror.dedicated_streams[{entry}].num_streams"
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # So that the digests of plans without it stay what they were before there was any.
+        found: dict[str, Any] = dump(self)
+        return found if self.dedicated_streams else {k: v for k, v in found.items() if k != "dedicated_streams"}
 
 
 class LagGateSettings(PlanModel):

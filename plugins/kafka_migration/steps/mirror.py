@@ -189,7 +189,9 @@ def _moved(ctx: Context) -> bool:
 def _dedicated(stated: DedicatedStreams) -> Dedicated:
     sizes = {
         "fetch_bytes": stated.fetch_bytes,
+        "partition_fetch_bytes": stated.fetch_bytes // 16,
         "task_queue_bytes": stated.queue_bytes,
+        "partition_queue_bytes": stated.queue_bytes // 32,
         "request_bytes": stated.request_bytes,
     }
     return Dedicated(has=partial(matches_any, stated.topics), streams=stated.num_streams, sizes=sizes)

@@ -45,7 +45,8 @@ def run(
         ctx = reverse.arm(opened) if back else opened
         if back:
             seal.check(ctx)
-        session = open_session(f"kafka-migration mirror {plan.name}", master=master, log=log)
+        name, cores = f"kafka-migration mirror {plan.name}", plan.mirror.all_streams
+        session = open_session(name, master=master, cores=cores, log=log)
         # After the session: PySpark sets a handler of its own, which would cancel the jobs instead.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda received, _frame: asked.append(received))

@@ -36,7 +36,8 @@ class Wait:
         """Nothing was changed; clearing the task waits again."""
         last = self._wait.last
         seen = "nothing was measured" if last is None else describe(last)
-        remedy = "see that the mirror runs and keeps up (mirror.num_streams), then clear this task: it waits again"
+        streams = "mirror.num_streams, or that of the topic's entry in mirror.dedicated_streams"
+        remedy = f"see that the mirror runs and keeps up ({streams}), then clear this task: it waits again"
         facts = {} if last is None else {"lag": last.total}
         kept = {"history": self._wait.history}
         return Decision(exit_code=1, message=f"{overdue}: {seen}\n  remedy: {remedy}", facts=facts, kept=kept)

@@ -8,7 +8,7 @@ it has copied lately counts.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from kafka_migration.waves.order import CANARY, Wave, Waves
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
+    from kafka_migration.plans.model import Mirror
 
 #: What one stream copies at the least, bytes a second: a small part of what was measured on one small machine, since
 #: networks and disks between two real clusters are slower.
@@ -146,7 +147,7 @@ def sizes(ctx: Context, waves: Waves, taken: Inventory) -> tuple[WaveSize, ...]:
     samples = _samples(ctx)
     if samples is not None:
         return tuple(replace(one, eta=_measured(samples, one.wave.topics)) for one in found)
-    return tuple(replace(one, eta=_assumed(ctx.plan.mirror.all_streams, one, taken)) for one in found)
+    return tuple(replace(one, eta=_assumed(ctx.plan.mirror, one, taken)) for one in found)
 
 
 def _size(wave: Wave, taken: Inventory) -> WaveSize:
@@ -174,13 +175,22 @@ def _total(counts: list[int | None]) -> int | None:
     return None if None in counts else sum(count for count in counts if count is not None)
 
 
-def _assumed(streams: int, sized: WaveSize, taken: Inventory) -> Eta | None:
-    total, growing = taken.bytes, growth(list(taken.topics.values()))
-    if sized.bytes is None or sized.bytes_per_second is None or total is None or growing is None:
-        return None
-    speed = ASSUMED_BYTES_PER_SECOND * streams
-    least = copy_seconds(sized.bytes, sized.bytes_per_second, speed)
-    return Eta(least=least, most=copy_seconds(total, growing, speed), measured=False)
+def _assumed(mirror: Mirror, sized: WaveSize, taken: Inventory) -> Eta | None:
+    least, most = (_slowest(mirror, names, taken) for names in (sized.wave.topics, taken.topics))
+    return None if least is None or most is None else Eta(least=least, most=most, measured=False)
+
+
+def _slowest(mirror: Mirror, names: Iterable[str], taken: Inventory) -> float | None:
+    """How long the copy of these topics takes, each by its own tasks; None where a size is unknown."""
+    longest = 0.0
+    for entry, mine in mirror.by_streams(names).items():
+        topics = [taken.topics[name] for name in mine]
+        total, growing = _total([topic.bytes for topic in topics]), growth(topics)
+        if total is None or growing is None:
+            return None
+        speed = ASSUMED_BYTES_PER_SECOND * mirror.streams_of(entry)[0]
+        longest = max(longest, copy_seconds(total, growing, speed))
+    return longest
 
 
 def copy_seconds(count: int, growing: float, speed: float) -> float:

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from kafka_migration.copy.driver.attempts import Attempts
 from kafka_migration.copy.driver.link import Link, PinnedTopic
-from kafka_migration.copy.driver.pace import LONGEST_SECONDS, Slots
+from kafka_migration.copy.driver.pace import LONGEST_SECONDS, SMALL_BACKLOG, Slots
 from kafka_migration.copy.driver.pinned_topics import PinnedTopics
 from kafka_migration.copy.driver.quarantine import Quarantine
 from kafka_migration.copy.driver.takeover import Resumed
@@ -96,7 +96,7 @@ class Active:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Dedicated:
     """Tasks for some topics alone, ``streams`` of them: for those that it ``has``, by their names. ``sizes`` are fields
     of their limits that are other ones than those of the run."""
@@ -149,8 +149,10 @@ class Assigner:
         backlog = {tp: ends.get(tp, 0) - partition.position.source for tp, partition in active.items()}
         apart = {tp: backlog.pop(tp) for tp in quarantine.tried & active.keys()} if self.slots.now > 1 else {}
         shares = self._shares(backlog, self.slots.now - bool(apart))
-        shares += [(share, self.limits) for share in balance(apart, 1)]
-        owed = self.debt.now(rate) // max(1, len(shares))
+        # As they were when their task died, or nothing would be found out of it.
+        shares += [(share, self._limits_of(share[0])) for share in balance(apart, 1)]
+        owed = self.debt.now(rate)
+        parts = parts_of([sum((backlog | apart)[tp] for tp in share) for share, _ in shares])
         return [
             TaskOrders(
                 link=self.link.name,
@@ -167,40 +169,58 @@ class Assigner:
                     )
                     for tp in share
                 ),
-                limits=replace(limits, throttle_bytes_per_second=rate_share(rate, len(shares))),
+                limits=replace(limits, throttle_bytes_per_second=rate_share(rate, part)),
                 is_paused=controls.pause is not None,
-                tasks=len(shares),
+                part=part,
                 share=number,
                 source=dict(self.source),
                 target=dict(self.target),
                 home=None if self.home is None else dict(self.home),
                 direction=self.direction,
                 young_ms=self.attempts.young_ms(),
-                owed_bytes=owed,
+                owed_bytes=int(owed * part),
                 state_ids=self.attempts.state_ids,
             )
-            for number, (share, limits) in enumerate(shares)
+            for number, ((share, limits), part) in enumerate(zip(shares, parts, strict=True))
         ]
 
     def _shares(self, backlog: dict[TopicPartition, int], room: int) -> list[tuple[list[TopicPartition], Limits]]:
         """The partitions of each of at most ``room`` tasks, and what limits it."""
-        kinds, rest = [], dict(backlog)
-        for each in self.dedicated:
-            mine = {tp: rest.pop(tp) for tp in backlog if tp in rest and each.has(tp.topic)}
-            kinds += [(mine, each.streams, replace(self.limits, **each.sizes))] if mine else []
-        if rest:
-            kinds.append((rest, min(self.streams, self._wanted(rest)), self.limits))
+        kinds: dict[Dedicated | None, dict[TopicPartition, int]] = {}
+        for tp, behind in backlog.items():
+            kinds.setdefault(self._kind_of(tp), {})[tp] = behind
         if len(kinds) > room:
-            # Not a slot for each kind: in common, rather than one after the other.
-            kinds = [(backlog, self._wanted(backlog), self.limits)]
-        shares: list[tuple[list[TopicPartition], Limits]] = []
-        for at, (mine, streams, limits) in enumerate(kinds):
-            left = room - len(shares) - (len(kinds) - at - 1)
-            shares += [(share, limits) for share in balance(mine, min(streams, left))]
-        return shares
+            # Fewer slots than that: in common, rather than one after the other.
+            return [(share, self.limits) for share in balance(backlog, min(room, self._wanted(backlog)))]
+        tasks = dict.fromkeys(kinds, 1)
+        most = {
+            kind: min(self.streams if kind is None else kind.streams, self._wanted(mine), len(mine))
+            for kind, mine in kinds.items()
+        }
+        while sum(tasks.values()) < room and (short := [kind for kind in kinds if tasks[kind] < most[kind]]):
+            # Whose tasks have the most to copy gets the next one.
+            tasks[max(short, key=lambda kind: sum(kinds[kind].values()) / tasks[kind])] += 1
+        return [
+            (share, self._limits_of(share[0]))
+            for kind, mine in sorted(kinds.items(), key=lambda entry: min(entry[1]))
+            for share in balance(mine, tasks[kind])
+        ]
+
+    def _kind_of(self, tp: TopicPartition) -> Dedicated | None:
+        return next((each for each in self.dedicated if each.has(tp.topic)), None)
+
+    def _limits_of(self, tp: TopicPartition) -> Limits:
+        kind = self._kind_of(tp)
+        return self.limits if kind is None else replace(self.limits, **kind.sizes)
 
     def _wanted(self, backlog: Mapping[TopicPartition, int]) -> int:
         return self.slots.wanted(sum(backlog.values()), len(backlog))
+
+
+def parts_of(backlogs: Sequence[int]) -> list[float]:
+    """What part of a rate each share of so much backlog gets: alike, but for what is a large backlog."""
+    weights = [max(0, behind) + SMALL_BACKLOG for behind in backlogs]
+    return [weight / sum(weights) for weight in weights]
 
 
 def balance(backlog: Mapping[TopicPartition, int], streams: int) -> list[list[TopicPartition]]:

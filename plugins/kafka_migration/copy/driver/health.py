@@ -7,7 +7,7 @@ time, which ends the round in order: every task settles what it sent, and the dr
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -16,7 +16,7 @@ from kafka_migration.copy.driver.attempts import Attempts
 from kafka_migration.copy.driver.link import Link
 from kafka_migration.copy.driver.outages import PASSING
 from kafka_migration.copy.driver.outcome import Heartbeat
-from kafka_migration.copy.driver.pace import Pace, Slots, Standstill
+from kafka_migration.copy.driver.pace import LARGE_BYTES, Pace, Slots, Standstill
 from kafka_migration.copy.driver.partitions import Partitions
 from kafka_migration.copy.driver.pinned_topics import PinnedTopics
 from kafka_migration.copy.driver.runner import CopyRound
@@ -225,7 +225,7 @@ class StandingPartitions:
             self._standstill.forget()
             return None
         lagging = self._lagging(copy_round)
-        standing = self._standstill.look(lagging, bytes_per_second=copy_round.controls.rate(self._throttle))
+        standing = self._standstill.look(lagging, at_least=self._slowest(copy_round, lagging))
         if not standing:
             return None
         first, shares = min(standing), len(copy_round.orders)
@@ -237,9 +237,21 @@ class StandingPartitions:
             return Finding(f"{what}: partitions are assigned to tasks again")
         self._slots.only(copy_round.begun)
         return Finding(
-            f"{what}: only {copy_round.begun} of {shares} tasks run, as Spark has fewer slots than mirror.num_streams;"
-            f" shared out to {copy_round.begun} from now on"
+            f"{what}: only {copy_round.begun} of {shares} tasks run, as Spark has fewer slots than the plan has"
+            f" streams; shared out to {copy_round.begun} from now on"
         )
+
+    def _slowest(self, copy_round: Round, lagging: Collection[TopicPartition]) -> float:
+        """For how many seconds a partition may stand with the throttle in force: as long as a large batch of each that
+        its task has to copy takes."""
+        rate = copy_round.controls.rate(self._throttle)
+        if not rate:
+            return 0.0
+        batches = (
+            sum(1 for each in share.assignments if each.partition in lagging) / share.part
+            for share in copy_round.orders
+        )
+        return max(batches, default=0.0) * LARGE_BYTES / rate
 
     def _lagging(self, copy_round: Round) -> dict[TopicPartition, int]:
         """Source positions of partitions that have something to copy, and could."""

@@ -19,7 +19,7 @@ SMALL_BACKLOG = 50_000
 _TASK_RECORDS_PER_SECOND, _TASK_BYTES_PER_SECOND, _TASK_PARTITIONS = 10_000, 16 * 1024 * 1024, 500
 """What one task carries easily, records coming one by one."""
 _MEASURABLE_SECONDS = 10.0
-_LARGE_BYTES = 1024 * 1024
+LARGE_BYTES = 1024 * 1024
 """What most topics take in one batch at most (max.message.bytes)."""
 
 
@@ -68,20 +68,18 @@ class Standstill:
         self._seconds, self._clock = seconds, clock
         self._since: dict[TopicPartition, tuple[int, float, int]] = {}
 
-    def look(self, lagging: Mapping[TopicPartition, int], *, bytes_per_second: int | None) -> list[TopicPartition]:
-        """Those of ``lagging`` (with their source positions) that stand for too long; all others are forgotten.
-
-        With a throttle they may stand as long as a large batch of each of them takes.
+    def look(self, lagging: Mapping[TopicPartition, int], *, at_least: float = 0.0) -> list[TopicPartition]:
+        """Those of ``lagging`` (with their source positions) that stand for too long; all others are forgotten. For
+        ``at_least`` so many seconds each may stand.
         """
         now, standing = self._clock(), []
-        slowest = len(lagging) * _LARGE_BYTES / bytes_per_second if bytes_per_second else 0.0
         for tp in self._since.keys() - lagging.keys():
             del self._since[tp]
         for tp, at in lagging.items():
             before, since, alarms = self._since.get(tp, (-1, now, 0))
             if before != at:
                 self._since[tp] = (at, now, 0)
-            elif now - since >= max(slowest, min(LONGEST_SECONDS, self._seconds * 2**alarms)):
+            elif now - since >= max(at_least, min(LONGEST_SECONDS, self._seconds * 2**alarms)):
                 self._since[tp] = (at, now, alarms + 1)
                 standing.append(tp)
         return standing
