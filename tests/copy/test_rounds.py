@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -194,7 +195,13 @@ def _receipt(a: Assignment, stand: Stand) -> Receipt:
         stand=str(stand),
         halt=halt,
         detail="why",
+        lands_seconds=7.0 if stand is Stand.UNSETTLED else 0.0,
     )
+
+
+def answered(orders: TaskOrders) -> list[Receipt]:
+    """All that was sent of the first partition was answered, and yet it takes a fence."""
+    return [replace(it, lands_seconds=0.0) for it in copied(first=Stand.UNSETTLED)(orders)]
 
 
 def silent(orders: TaskOrders) -> list[Receipt]:
@@ -224,6 +231,13 @@ def test_partition_of_which_not_all_is_known_is_fenced_alone_and_held_while_it_m
     assert 0 < held[TP] <= LIMITS.landing_seconds(LIMITS.in_flight_requests)
     assert held[OTHER] == 0
     assert set(run.link.attempts().values()) == {True}, "the next run has to wait as well"
+
+
+def test_partition_of_which_all_was_answered_is_fenced_alone_and_held_no_longer(run: Run) -> None:
+    run.mirror(answered, copied())
+    assert run.fences.made == [{TP, OTHER}, {TP}]
+    assert {it.hold_seconds for it in run.assignments(1).values()} == {0}
+    assert set(run.link.attempts().values()) == {False}
 
 
 def test_partition_whose_broker_answers_again_is_held_since_it_may_take_only_now_what_it_was_sent(run: Run) -> None:
