@@ -16,6 +16,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -204,17 +205,21 @@ def _served(migration: Migration, folder: Path) -> Iterator[None]:
                 raise RuntimeError(f"the migration was not read; see {log}")
             time.sleep(0.1)
 
-        def scrape() -> None:
+        def scrape() -> int:
+            count = 0
             while not ended.wait(_SCRAPE_SECONDS):
                 _asked(served[0])
+                count += 1
+            return count
 
-        thread = threading.Thread(target=scrape, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
+        with ThreadPoolExecutor(1) as pool:
+            scraping = pool.submit(scrape)
+            try:
+                yield
+            finally:
+                ended.set()
+            if not scraping.result():
+                raise RuntimeError("metrics were not asked for once: take more records (--scale)")
 
 
 def _asked(url: str) -> str:
@@ -288,6 +293,8 @@ def main() -> int:
     parser.add_argument("--metrics", action="store_true", help="what metrics cost, instead")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the records, for a quick look")
     options = parser.parse_args()
+    if options.metrics and options.case:
+        parser.error(f"--metrics copies the case {MAIN} alone: leave --case out")
     console = Console(soft_wrap=True)
     figures = {}
     with (

@@ -29,7 +29,7 @@ _QUICK = {
     "replica.fetch.max.bytes": "8388608",
 }
 _FORGETFUL = {
-    # Producers whose records are two minutes old are forgotten, so that fences are if they can be.
+    # A producer whose newest record is two minutes old is forgotten, and its fence with it, where nothing holds it.
     "producer.id.expiration.ms": f"{1000 * PRODUCER_MEMORY_SECONDS:.0f}",
     "producer.id.expiration.check.interval.ms": "500",
 }

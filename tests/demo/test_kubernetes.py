@@ -6,9 +6,10 @@ its API (github.com/kubernetes/kubernetes, Apache License 2.0).
 
 import copy
 import json
-import os
 import re
 import shlex
+import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -122,11 +123,13 @@ def test_mounts_configs_secrets_and_ports_are_there():
     text = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
     described = set(re.findall(r"create secret generic (\S+)", text))
     assert described == set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
-    [claims] = [it["spec"]["volumeClaimTemplates"] for it in objects() if "volumeClaimTemplates" in it["spec"]]
+    sets = {it["metadata"]["name"]: it for it in objects() if it["kind"] == "StatefulSet"}
     used_configs, used_secrets = set[str](), set[str]()
     for name, pod in pods().items():
         volumes = {it["name"] for it in pod["spec"].get("volumes", [])}
-        volumes |= {it["metadata"]["name"] for it in claims if name == "airflow"}
+        volumes |= (
+            {it["metadata"]["name"] for it in sets[name]["spec"]["volumeClaimTemplates"]} if name in sets else set()
+        )
         used_configs |= {it["configMap"]["name"] for it in pod["spec"].get("volumes", []) if "configMap" in it}
         used_secrets |= {it["secret"]["secretName"] for it in pod["spec"].get("volumes", []) if "secret" in it}
         for _, container in (found for found in containers() if found[0] == name):
@@ -153,14 +156,46 @@ def test_services_lead_to_pods():
             assert it["spec"]["selector"]["matchLabels"] == labels[it["metadata"]["name"]]
 
 
-def test_approval_key_is_given_to_who_runs_tasks_alone():
-    given = {
-        container["name"]
-        for _, container in containers()
-        if {"secretRef": {"name": "approvals"}} in container.get("envFrom", [])
-    }
-    assert given == {"scheduler"}
+def test_approval_key_is_given_to_who_runs_tasks_alone_and_nobody_else_writes_what_tasks_run():
+    for it in objects():
+        assert "approvals" not in json.dumps(it) or name_of(it) == "StatefulSet airflow"
+    airflow = pods()["airflow"]["spec"]
+    assert "approvals" not in json.dumps(airflow["volumes"])
+    assert [it["name"] for it in airflow["containers"] if "approvals" in json.dumps(it)] == ["scheduler"]
+    assert "approvals" not in json.dumps(airflow["initContainers"])
     assert settings()["AIRFLOW__CORE__EXECUTOR"] == "LocalExecutor"
+    # Airflow's home is each container's own: of the volume they share logs and reports, which nothing runs from.
+    shared = {
+        mount["mountPath"]
+        for it in airflow["containers"]
+        if it["name"] != "scheduler"
+        for mount in it["volumeMounts"]
+        if mount["name"] == "home" and not mount.get("readOnly")
+    }
+    assert shared == {f"/opt/airflow/{name}" for name in ("logs", "reports", "passwords")}
+    assert settings()["AIRFLOW__CORE__PLUGINS_FOLDER"] == "/opt/migration/plugins"
+
+
+def test_mirrors_outlive_the_scheduler_and_are_asked_to_end_with_the_pod():
+    (scheduler,) = (it for it in pods()["airflow"]["spec"]["containers"] if it["name"] == "scheduler")
+    assert [kind for kind in scheduler if kind.endswith("Probe")] == []
+    (script,) = scheduler["args"]
+    # As in the container, with short programs in place of Airflow, and of a process that it has left running.
+    for there, played in (
+        ("kill -TERM -1", 'kill -TERM "$mirror"'),
+        ('[ "$(ps --no-headers -e | wc -l)" -gt 4 ]', 'kill -0 "$mirror"'),
+        ("airflow scheduler &", "echo started; sleep 0.1 &"),
+        ("sleep 5 &", "sleep 0.1 &"),
+    ):
+        assert script.count(there) == 1
+        script = script.replace(there, played)
+    mirror = "sh -c 'trap \"echo asked; exit\" TERM; while true; do sleep 0.1; done' &\nmirror=$!\n"
+    process = subprocess.Popen(["bash", "-c", mirror + script], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert [process.stdout.readline() for _ in range(2)] == ["started\n"] * 2
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=30)
+    assert (process.returncode, out.splitlines()[-1]) == (0, "asked")
 
 
 def test_commands_are_those_of_airflow_spark_and_the_library():
@@ -173,6 +208,9 @@ def test_commands_are_those_of_airflow_spark_and_the_library():
         match line[0]:
             case "airflow":
                 parser.parse_args(line[1:])
+            case "bash":
+                (started,) = re.findall(r"^\s*airflow (\w+) &$", line[-1], re.MULTILINE)
+                parser.parse_args([started])
             case "kafka-migration":
                 command = ours.commands[line[1]]  # type: ignore[attr-defined]
                 assert line[2:] == ["/opt/migration/migration_plans/shop.yaml", "--listen", "0.0.0.0:9404"]
@@ -188,7 +226,10 @@ def test_settings_are_those_of_airflow_and_of_the_library():
     from airflow.configuration import conf
 
     document = (ROOT / "docs" / "airflow.md").read_text(encoding="utf-8")
-    secrets = re.findall(r"--from-literal (\w+)=", (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8"))
+    secrets = re.findall(
+        r"^    ([A-Z_]+)=", (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert len(secrets) == 6
     for variable in [*settings(), *secrets]:
         if variable.startswith("AIRFLOW__"):
             _, section, key = variable.lower().split("__")
@@ -196,20 +237,23 @@ def test_settings_are_those_of_airflow_and_of_the_library():
         elif variable.startswith("KAFKA_MIGRATION_"):
             assert f"`{variable}`" in document
     spark = json.loads(settings()["AIRFLOW_CONN_SPARK_DEFAULT"])
-    [master] = [it for it in objects() if name_of(it) == "Service spark-master"]
-    assert spark["host"] == f"spark://{master['metadata']['name']}"
-    assert [spark["port"]] == [port["port"] for port in master["spec"]["ports"]]
+    [master] = [it for it in objects() if name_of(it) == "StatefulSet spark-master"]
+    # The name of its first pod, which stays.
+    address = f"{master['metadata']['name']}-0.{master['spec']['serviceName']}"
+    assert spark["host"] == f"spark://{address}"
+    (container,) = master["spec"]["template"]["spec"]["containers"]
+    assert container["args"][:4] == ["--host", address, "--port", str(spark["port"])]
     worker = next(it for name, it in containers() if name == "spark-worker")
     assert worker["args"][-1] == f"{spark['host']}:{spark['port']}"
 
 
 def test_mounted_folders_are_those_that_the_settings_name():
-    mounts = {it["name"]: it["mountPath"] for _, container in containers() for it in container.get("volumeMounts", [])}
-    told = settings()
-    assert mounts["plans"] == told["KAFKA_MIGRATION_PLANS"]
-    assert mounts["spark"] == told["SPARK_CONF_DIR"]
-    assert Path(told["KAFKA_MIGRATION_REPORTS_DIR"]).is_relative_to(mounts["home"])
-    assert f"AIRFLOW_HOME={mounts['home']}" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    mounts = {it["mountPath"] for _, container in containers() for it in container.get("volumeMounts", [])}
+    told, dockerfile = settings(), (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    assert {told["KAFKA_MIGRATION_PLANS"], told["SPARK_CONF_DIR"], told["KAFKA_MIGRATION_REPORTS_DIR"]} <= mounts
+    assert str(Path(told["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"]).parent) in mounts
+    assert "AIRFLOW_HOME=/opt/airflow\n" in dockerfile
+    assert f"WORKDIR {Path(told['AIRFLOW__CORE__DAGS_FOLDER']).parent}\n" in dockerfile
 
 
 def test_plans_are_valid_and_a_change_of_one_restarts_nothing():
@@ -225,16 +269,17 @@ def test_image_is_the_other_one_with_the_wheel_and_what_its_database_needs():
     compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
     assert f"\nFROM {compose['airflow']['image']}\n" in dockerfile
     admitted = re.findall(r"^!(.+)$", (FOLDER / "Dockerfile.dockerignore").read_text(encoding="utf-8"), re.MULTILINE)
-    copied = [
-        source for line in re.findall(r"^COPY (?!--)(.+) \S+$", dockerfile, re.MULTILINE) for source in line.split()
-    ]
+    copied = [source for line in re.findall(r"^COPY (.+) \S+$", dockerfile, re.MULTILINE) for source in line.split()]
     assert sorted(copied) == sorted(admitted)
-    assert [name for name in copied if not (ROOT / name).exists()] == []
-    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    included = re.findall(r'^"?([\w/.]+)"? = "kafka_migration[\w/.]*"$', project, re.MULTILINE)
-    assert len(included) == 3
-    for name in included:
-        assert any(Path(name).is_relative_to(source) for source in copied), f"the wheel is built with {name}"
+    # What the document has somebody build first.
+    (wheels,) = re.findall(r"pip wheel .* --wheel-dir (\S+) \.", dockerfile)
+    assert [name for name in copied if not (ROOT / name).exists()] in ([], [wheels])
+
+
+def test_every_file_is_in_the_repository():
+    listed = subprocess.run(["git", "ls-files", "kubernetes"], cwd=ROOT, capture_output=True, text=True, check=True)
+    there = {str(path.relative_to(ROOT)) for path in FOLDER.rglob("*") if path.is_file() and "dist" not in path.parts}
+    assert there == set(listed.stdout.split())
 
 
 def test_image_names_the_jars_that_are_locked_where_the_other_image_has_them():
@@ -255,9 +300,12 @@ def test_further_packages_have_checksums_and_contradict_no_pin_of_the_lock():
 
 def test_document_names_commands_that_are_there():
     text = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
-    lines = [shlex.split(line) for line in text.replace("\\\n", " ").splitlines() if line.startswith("    ")]
-    assert {line[0] for line in lines} == {"docker", "kubectl"}
+    shown = [line.strip() for line in text.splitlines() if line.startswith("    ")]
+    lines = [shlex.split(line) for line in shown if not re.match("[A-Z_]+=", line)]
+    assert {line[0] for line in lines} == {".venv/bin/pip", "docker", "kubectl"}
     inside = [line[line.index("--") + 1 :] for line in lines if "--" in line]
     ours = get_command(app)
     assert [command[1] in ours.commands for command in inside if command[0] == "kafka-migration"] == [True]  # type: ignore[attr-defined]
-    assert [os.path.dirname(command[1]) for command in inside if command[0] == "cat"] == ["/opt/airflow"]
+    assert [command[1] for command in inside if command[0] == "cat"] == [
+        settings()["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"]
+    ]
