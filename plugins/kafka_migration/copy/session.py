@@ -30,9 +30,9 @@ def open_session(
 
     The caller stops it. Executors get the package from ``--py-files`` if it came so, else from here. Workers run this
     interpreter unless PYSPARK_PYTHON names another: Spark's own default is whatever ``python3`` means on the PATH,
-    which lacks our packages. Of a standalone master, which gives an
-    application all the cores that it has, no more than ``cores`` are asked for, unless spark.cores.max says otherwise.
-    ``log`` is given a warning where the session is open to the network.
+    which lacks our packages. Of a standalone master, which gives an application all the cores that it has, no more than
+    ``cores`` are asked for, unless spark.cores.max is set. ``log`` is given a warning where the session is open to the
+    network.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
