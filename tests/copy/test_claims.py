@@ -69,11 +69,13 @@ def test_what_came_before_a_run_is_held_also_where_its_own_requests_need_less(li
 def test_tasks_that_nobody_saw_end_are_waited_for_though_others_ended_in_order(link: LinkState, clock: Clock) -> None:
     mine = of(link, clock)
     mine.claim()
-    mine.lost(1)
+    mine.lost(1, [TP])
     clock.now += 10
     mine.closed({TP: 0.0})
     mine.hold([TP])
     assert mine.hold_seconds(TP) == UNSEEN - 10
+    mine.hold([OTHER])
+    assert mine.hold_seconds(OTHER) == 0.0, "it was another task's"
     mine.ended()
     assert link.attempts()[mine.name], "the next run waits, too"
 
@@ -133,7 +135,7 @@ def test_half_of_the_brokers_memory_less_the_hold_is_young(
     target = SimpleNamespace(net=SimpleNamespace(run=lambda work, *args: work(*args)))
     mine = of(link, clock, target)
     assert mine.young_ms() is None, "nothing is held"
-    mine.lost(1)
+    mine.lost(1, [TP])
     mine.hold([TP])
     assert mine.young_ms() == 43_200_000 - 1000 * UNSEEN
 

@@ -194,7 +194,7 @@ def test_lost_epoch_is_held_like_a_dead_run_and_closed_connections_for_less():
     run.attempts.closed({OTHER: 0.0})
     run.attempts.hold([OTHER])
     assert (run.attempts.hold_seconds(OTHER), run.attempts.hold_seconds(TP)) == (5.0, 0.0)
-    run.attempts.lost(7)
+    run.attempts.lost(7, [TP, OTHER])
     run.attempts.hold([TP, OTHER])
     assert run.attempts.hold_seconds(OTHER) == UNSEEN
     run.attempts.ended()  # its own tasks may be alive: it cannot know

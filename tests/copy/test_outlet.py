@@ -421,6 +421,8 @@ def test_partition_that_the_answer_leaves_out_is_unsettled() -> None:
         await it.until(lambda: it.copies[OTHER].records, "the other has landed")
         assert (it.copies[TP].stand, it.copies[TP].detail) == (Stand.UNSETTLED, "the broker's answer left it out")
         assert it.copies[OTHER].stand is Stand.RUN
+        lands = [it.copies[tp].receipt().lands_seconds for tp in (TP, OTHER)]
+        assert lands == [Limits().closed_seconds, 0.0], "the broker may be busy with it still"
 
     World(TP, OTHER).run(work)
 

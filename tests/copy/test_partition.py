@@ -470,6 +470,20 @@ def test_what_came_after_all_is_not_passed_over():
     assert (copy.fetch_offset, copy.position.source) == (103, 100)
 
 
+def test_what_waits_at_the_source_is_not_passed_over():
+    held = [True]
+    copy = _copy(source=100)
+    copy._is_held = lambda _timestamp: held[0]
+    for _ in range(2):
+        copy.found_nothing(_fetched(last_stable_offset=110))
+    copy.take(_fetched(_batch(100, 3), last_stable_offset=110))
+    copy.pass_over_nothing(110)
+    assert (copy.fetch_offset, copy.position.source) == (100, 100)
+    # Records were seen there: two answers without any have to come after that.
+    held[0] = False
+    assert copy.found_nothing(_fetched(last_stable_offset=110)) is None
+
+
 def test_source_that_lost_what_was_copied_halts():
     copy = _copy(source_epoch=7)
     assert copy.last_epoch == 7

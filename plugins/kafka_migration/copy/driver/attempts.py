@@ -50,7 +50,8 @@ class Attempts:
         self.name = uuid.uuid4().hex
         self.state_ids: dict[str, uuid.UUID] = {}
         self._before: set[str] = set()
-        self._dead_at = self._mine_dead_at = float("-inf")
+        self._dead_at = float("-inf")
+        self._lost_at: dict[TopicPartition, float] = {}
         self._held: dict[TopicPartition, float] = {}
         self._lands: dict[TopicPartition, float] = {}
         self._landed_at: dict[TopicPartition, float] = {}
@@ -89,7 +90,7 @@ class Attempts:
 
     def ended(self) -> None:
         """This run has ended, and every request that it ever sent was answered, or is fenced and dead."""
-        if self._clock() < max(self._mine_dead_at, *self._landed_at.values(), float("-inf")):
+        if self._clock() < max(*self._lost_at.values(), *self._landed_at.values(), float("-inf"), float("-inf")):
             return
         if self._clock() >= self._dead_at:
             self._link.forget_attempts(name for name in self._before if name != self.name)
@@ -101,10 +102,11 @@ class Attempts:
     def _unseen(self) -> float:
         return self._limits.lease_seconds + self._limits.late_seconds
 
-    def lost(self, round_id: int) -> None:
-        """The end of a round's tasks was not observed: they may be alive, somewhere. They are recalled."""
+    def lost(self, round_id: int, partitions: Iterable[TopicPartition]) -> None:
+        """The end of those of a round's tasks that copied ``partitions`` was not observed: they may be alive, somewhere.
+        They are recalled."""
         self._link.recall(round_id)
-        self._mine_dead_at = self._clock() + self._unseen
+        self._lost_at |= dict.fromkeys(partitions, self._clock() + self._unseen)
 
     def closed(self, partitions: Mapping[TopicPartition, float]) -> None:
         """Connections were closed with requests of ``partitions`` unanswered: these may land for so many seconds, and
@@ -117,9 +119,8 @@ class Attempts:
 
     def answered(self, partitions: Iterable[TopicPartition]) -> None:
         """All that a task has sent of ``partitions`` was answered: what came before is dead, if it had the time."""
-        since = max(self._dead_at, self._mine_dead_at)
         for tp in partitions:
-            if self._clock() >= max(since, self._landed_at.get(tp, float("-inf"))):
+            if self._clock() >= max(self._dead_at, self._own(tp)):
                 self._lands[tp] = 0.0
 
     def stalled(self, partitions: Iterable[TopicPartition]) -> None:
@@ -136,7 +137,11 @@ class Attempts:
     def hold(self, partitions: Iterable[TopicPartition]) -> None:
         """``partitions`` were fenced: until whatever came before is dead, the fence must not be forgotten."""
         for tp in partitions:
-            self._held[tp] = max(self._mine_dead_at, self._landed_at.get(tp, float("-inf")))
+            self._held[tp] = self._own(tp)
+
+    def _own(self, tp: TopicPartition) -> float:
+        """Until when something of ``tp`` that this run has sent may land."""
+        return max(self._lost_at.get(tp, float("-inf")), self._landed_at.get(tp, float("-inf")))
 
     def hold_seconds(self, tp: TopicPartition) -> float:
         """For how much longer ``tp`` is held."""

@@ -379,7 +379,8 @@ class Mirror:
         if ended.failed:
             first = min(ended.failed)
             self.log(f"{len(ended.failed)} of {len(orders)} tasks died: {in_short(ended.failed[first])}")
-            self._outages.wait_out(lambda: self._attempts.lost(self._round_id))
+            dead = _assigned_to(orders, ended.failed)
+            self._outages.wait_out(lambda: self._attempts.lost(self._round_id, dead))
         self._partitions.wait_briefly()
         took, receipts = time.monotonic() - began, ended.receipts
         self._slots.copied(sum(each.records for each in receipts), sum(each.bytes for each in receipts), took)

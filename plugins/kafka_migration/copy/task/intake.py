@@ -26,7 +26,7 @@ from kafka_migration.wire.suspects import Suspects
 
 log = logging.getLogger(__name__)
 
-_LONG_POLL_MS, _SHORT_POLL_MS = 5_000, 50
+_LONG_POLL_MS, _HELD_POLL_MS, _SHORT_POLL_MS = 5_000, 1_000, 50
 """Brokers answer as soon as there is anything. The long one is for when there is nothing: then each request names every
 partition, and thousands of them ten times a second would cost half a core."""
 _LITTLE_BYTES = 64 * 1024
@@ -110,7 +110,9 @@ class Intake:
                     # Its quota is used up: what is asked before then is not even sent.
                     await self.loop.rest(held)
                     continue
-                patient = len(wanted) == sum(1 for c in mine if c.stand is Stand.RUN and c.halting is None)
+                running = [c for c in mine if c.stand is Stand.RUN and c.halting is None]
+                held_back = sum(1 for c in running if c.is_held)
+                patience_ms = _HELD_POLL_MS if held_back else _LONG_POLL_MS
                 # Of what is suspected the session knows nothing: to name it there would break that as well.
                 ask = partial(fetch, self.source, node) if suspects.is_apart else session.fetch
                 try:
@@ -119,7 +121,8 @@ class Intake:
                             FetchFrom(c.partition, c.fetch_offset, size, c.last_epoch)
                             for c in (self._fetch_order.order(wanted) if session.begins else wanted)
                         ],
-                        max_wait_ms=_LONG_POLL_MS if patient else _SHORT_POLL_MS,
+                        # Nobody else is to be asked for meanwhile, unless room is made in a queue.
+                        max_wait_ms=patience_ms if len(wanted) + held_back == len(running) else _SHORT_POLL_MS,
                         max_bytes=self.limits.fetch_bytes,
                         # Up to the last stable offset: a record that may still be taken back must not reach the target.
                         committed=True,

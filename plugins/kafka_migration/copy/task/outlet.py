@@ -205,7 +205,8 @@ class Outlet:
         try:
             waiting = self._under_way.pop(append)
             self._answered_at[append.node] = time.monotonic()
-            lands = 0.0
+            # What an answer leaves out, a broker may still be busy with.
+            lands = self.limits.closed_seconds
             if error is None:
                 self._windows[append.node].answered(sum(len(prepared.data) for prepared in waiting.values()), throttle)
                 self._oldest_since[append.node], self._lost[append.node] = time.monotonic(), 0

@@ -108,8 +108,13 @@ class PartitionCopy:
             and self.halting is None
             and not self.is_past_end
             and self.queued_bytes < self.limits.partition_queue_bytes
-            and (self._waits_with is None or not self._is_held(self._waits_with))
+            and not self.is_held
         )
+
+    @property
+    def is_held(self) -> bool:
+        """True if what was fetched last may not be sent yet, and is to be fetched again."""
+        return self._waits_with is not None and self._is_held(self._waits_with)
 
     @property
     def is_past_end(self) -> bool:
@@ -143,7 +148,8 @@ class PartitionCopy:
                 elif self._is_held(piece.header.max_timestamp):
                     # Fetched again once it may be sent. Queued, its openings would be written ahead, and at the end of
                     # the round it would be waited for in vain, and take another fence.
-                    self._waits_with = piece.header.max_timestamp
+                    # So it is not true that nothing stands there.
+                    self._waits_with, self._empty_up_to = piece.header.max_timestamp, None
                     break
                 else:
                     openings += self._prepare(piece, piece.batch)
