@@ -103,8 +103,8 @@ class Attempts:
         return self._limits.lease_seconds + self._limits.late_seconds
 
     def lost(self, round_id: int, partitions: Iterable[TopicPartition]) -> None:
-        """The end of those of a round's tasks that copied ``partitions`` was not observed: they may be alive, somewhere.
-        They are recalled."""
+        """Nobody saw how those of a round's tasks ended that copied ``partitions``: they may be alive, somewhere. They are
+        recalled."""
         self._link.recall(round_id)
         self._lost_at |= dict.fromkeys(partitions, self._clock() + self._unseen)
 
