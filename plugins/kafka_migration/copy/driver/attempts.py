@@ -103,7 +103,7 @@ class Attempts:
         return self._limits.lease_seconds + self._limits.late_seconds
 
     def lost(self, round_id: int, partitions: Iterable[TopicPartition]) -> None:
-        """Nobody saw how those of a round's tasks ended that copied ``partitions``: they may be alive, somewhere. They are
+        """Nobody saw how those of a round's tasks ended that copied ``partitions``: they may be alive. They are
         recalled."""
         self._link.recall(round_id)
         self._lost_at |= dict.fromkeys(partitions, self._clock() + self._unseen)
