@@ -34,15 +34,15 @@ def main() -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="security-matrix-") as folder:
             authority = authority_in(Path(folder))
-            source = secured("source", authority, endpoint)
-            with source.kafka:
-                target = secured("target", authority, endpoint)
-                with target.kafka:
-                    for pair in product(sources, targets):
-                        began = time.monotonic()
-                        found[pair] = Migration(source, target, pair, Path(folder)).problem()
-                        how = found[pair] or f"green, {time.monotonic() - began:.0f} s"
-                        console.print(f"{pair[0]} to {pair[1]}: {how}", highlight=False, markup=False)
+            with (
+                secured("source", authority, endpoint) as source,
+                secured("target", authority, endpoint) as target,
+            ):
+                for pair in product(sources, targets):
+                    began = time.monotonic()
+                    found[pair] = Migration(source, target, pair, Path(folder)).problem()
+                    how = found[pair] or f"green, {time.monotonic() - began:.0f} s"
+                    console.print(f"{pair[0]} to {pair[1]}: {how}", highlight=False, markup=False)
     finally:
         endpoint.close()
     for row in sources:

@@ -1,6 +1,7 @@
 """A cluster with all ways in that a connection may have: four mechanisms of SASL over TLS, and certificates."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,8 +53,9 @@ class Secured:
         return found | {"sasl.username": USER, "sasl.password": PASSWORD}
 
 
-def secured(name: str, authority: Authority, endpoint: TokenEndpoint) -> Secured:
-    """Start one. Whoever has a certificate of ``authority``, or a token of ``endpoint``, gets in."""
+@contextmanager
+def secured(name: str, authority: Authority, endpoint: TokenEndpoint) -> Iterator[Secured]:
+    """One, while the block runs. Whoever has a certificate of ``authority``, or a token of ``endpoint``, gets in."""
     by_password = security.scram(authority, {})
     listener = {
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
@@ -76,13 +78,13 @@ def secured(name: str, authority: Authority, endpoint: TokenEndpoint) -> Secured
         # Where the brokers may fetch the keys of tokens from.
         jvm_options=[f"-D{ALLOWED_URLS}={endpoint.keys_url}"],
     )
-    kafka.start()
-    admin = AdminClient({**kafka.admin_properties, "log_level": 0})
-    for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
-        wanted = UserScramCredentialUpsertion(USER, ScramCredentialInfo(mechanism, 4096), PASSWORD.encode())
-        for future in admin.alter_user_scram_credentials([wanted]).values():
-            future.result(30)
-    return Secured(kafka, authority, endpoint)
+    with kafka:
+        admin = AdminClient({**kafka.admin_properties, "log_level": 0})
+        for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+            wanted = UserScramCredentialUpsertion(USER, ScramCredentialInfo(mechanism, 4096), PASSWORD.encode())
+            for future in admin.alter_user_scram_credentials([wanted]).values():
+                future.result(30)
+        yield Secured(kafka, authority, endpoint)
 
 
 def authority_in(folder: Path) -> Authority:

@@ -59,7 +59,9 @@ class Migration:
 
     def _fill(self) -> None:
         topic = NewTopic(self.name, num_partitions=PARTITIONS, replication_factor=1)
-        AdminClient({**self.source.admin, "log_level": 0}).create_topics([topic])[self.name].result(30)
+        # Held until it has answered: a client that is gone answers nothing.
+        admin = AdminClient({**self.source.admin, "log_level": 0})
+        admin.create_topics([topic])[self.name].result(30)
         records = (ToSend(b"%d" % n, b"k%d" % n, n % PARTITIONS) for n in range(RECORDS))
         produce_with(self.source.admin, self.name, records)
         commit_with(self.source.admin, self.name, {(self.name, 0): 123, (self.name, 1): 321})
@@ -76,7 +78,7 @@ class Migration:
             "approvals": {"plan": False, "cutover": False},
             # So that each side is read by every client there is: ours, librdkafka's, and Spark's JVM.
             "validation": {"level": "record"},
-            "cutover": {"rest_seconds": 1},
+            "cutover": {"rest_seconds": 1, "stopped_groups": [self.name]},
         }
         path.write_text(yaml.safe_dump(document), encoding="utf-8")
         return path

@@ -14,11 +14,11 @@ from tests.modes.migration import Migration
 def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Secured, Secured]]:
     endpoint, authority = TokenEndpoint(), authority_in(tmp_path_factory.mktemp("modes"))
     try:
-        source = secured("source", authority, endpoint)
-        with source.kafka:
-            target = secured("target", authority, endpoint)
-            with target.kafka:
-                yield source, target
+        with (
+            secured("source", authority, endpoint) as source,
+            secured("target", authority, endpoint) as target,
+        ):
+            yield source, target
     finally:
         endpoint.close()
 
