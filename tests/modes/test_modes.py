@@ -27,7 +27,7 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Secured
 # (test_guarded_mirror.py).
 @pytest.mark.long
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("source", "target"), zip(MODES, (*MODES[1:], MODES[0]), strict=True))
+@pytest.mark.parametrize(("source", "target"), list(zip(MODES, (*MODES[1:], MODES[0]), strict=True)))
 def test_migration_by_two_ways_in_copies_compares_and_moves(
     clusters: tuple[Secured, Secured], source: str, target: str, tmp_path: Path
 ) -> None:
