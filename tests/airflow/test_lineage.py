@@ -37,7 +37,7 @@ def ctx(opened, monkeypatch) -> Any:
 
 
 def named(datasets: Any) -> list[tuple[str, str]]:
-    return [(it.namespace, it.name) for it in datasets]
+    return [(dataset.namespace, dataset.name) for dataset in datasets]
 
 
 @pytest.mark.parametrize("direction", Direction)

@@ -119,7 +119,7 @@ def test_plan_says_whose_they_are_and_with_what_sizes():
     assert [made.has(name) for name in ("clicks", "events.a", "clicks2", "orders")] == [True, True, False, False]
     assert made.streams == 3
     limits = Limits(**made.sizes)
-    assert limits == Limits(request_bytes=2**20), "what the entry does not say is as in all other tasks"
+    assert limits == Limits(request_bytes=2**20), "all else is as in other tasks"
     large = Limits(**mirror._dedicated(DedicatedStreams(topics=("t",), fetch_bytes=2**26, queue_bytes=2**29)).sizes)
     assert (large.partition_fetch_bytes, large.partition_queue_bytes) == (2**22, 2**24), "or a few gain nothing"
 

@@ -127,8 +127,8 @@ class Holding(ThreadRunner):
     def start(self, orders: list[TaskOrders]) -> ThreadRound:
         if len(self.orders) < 3:
             orders = [
-                replace(it, seconds=1.0, assignments=tuple(replace(a, hold_seconds=60.0) for a in it.assignments))
-                for it in orders
+                replace(share, seconds=1.0, assignments=tuple(replace(a, hold_seconds=60.0) for a in share.assignments))
+                for share in orders
             ]
         return super().start(orders)
 

@@ -201,7 +201,7 @@ def _receipt(a: Assignment, stand: Stand) -> Receipt:
 
 def answered(orders: TaskOrders) -> list[Receipt]:
     """All that was sent of the first partition was answered, and yet it takes a fence."""
-    return [replace(it, lands_seconds=0.0) for it in copied(first=Stand.UNSETTLED)(orders)]
+    return [replace(receipt, lands_seconds=0.0) for receipt in copied(first=Stand.UNSETTLED)(orders)]
 
 
 def silent(orders: TaskOrders) -> list[Receipt]:

@@ -99,9 +99,10 @@ class Compose(Strict):
         return self
 
 
-def changed(document: dict[str, Any], path: tuple[str, ...], value: object) -> dict[str, Any]:
+def changed(document: dict[str, Any], path: tuple[str | int, ...], value: object) -> dict[str, Any]:
     """The file with another value in one place."""
-    at = wrong = copy.deepcopy(document)
+    wrong = copy.deepcopy(document)
+    at: Any = wrong
     for key in path[:-1]:
         at = at[key]
     at[path[-1]] = value

@@ -10,7 +10,7 @@ import json
 import threading
 import time
 from base64 import b64decode, urlsafe_b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -121,20 +121,9 @@ class Guarded:
 
     def properties(self, user: str = "admin", mechanism: str = "PLAIN", **changes: str) -> dict[str, str]:
         """Properties of a connection; ``changes`` with underscores for dots."""
-        sasl = {"sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": PASSWORDS.get(user, "")}
-        if mechanism == "OAUTHBEARER":
-            sasl = {
-                "sasl.mechanism": mechanism,
-                "sasl.oauthbearer.method": "oidc",
-                "sasl.oauthbearer.client.id": CLIENT_ID,
-                "sasl.oauthbearer.client.secret": CLIENT_SECRET,
-                "sasl.oauthbearer.token.endpoint.url": self.endpoint.url,
-            }
         return {
             "bootstrap.servers": self.servers,
-            "security.protocol": "SASL_SSL",
-            "ssl.ca.location": str(self.authority.ca),
-            **sasl,
+            **by_sasl(self.authority, self.endpoint, mechanism, user, PASSWORDS.get(user, "")),
             **{name.replace("_", "."): value for name, value in changes.items()},
         }
 
@@ -178,14 +167,45 @@ class Guarded:
                 future.result(30)
 
     def add_scram_users(self) -> None:
-        kinds = {"SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256, "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512}
-        wanted = [
-            UserScramCredentialUpsertion(user, ScramCredentialInfo(kind, 4096), password.encode())
-            for user, password in {**PASSWORDS, "com,ma=x": "secret"}.items()
-            for kind in kinds.values()
-        ]
-        for one in wanted:
-            for future in self._admin.alter_user_scram_credentials([one]).values():
+        add_scram_users(self._admin, {**PASSWORDS, "com,ma=x": "secret"})
+
+
+def by_sasl(authority: Authority, endpoint: TokenEndpoint, mechanism: str, user: str, password: str) -> dict[str, str]:
+    """librdkafka's properties of a client that comes by SASL over TLS, without servers. Tokens are those of the one
+    client that ``endpoint`` knows."""
+    sasl = {"sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password}
+    if mechanism == "OAUTHBEARER":
+        sasl = {
+            "sasl.mechanism": mechanism,
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.client.id": CLIENT_ID,
+            "sasl.oauthbearer.client.secret": CLIENT_SECRET,
+            "sasl.oauthbearer.token.endpoint.url": endpoint.url,
+        }
+    return {"security.protocol": "SASL_SSL", "ssl.ca.location": str(authority.ca), **sasl}
+
+
+def listener(endpoint: TokenEndpoint, passwords: Mapping[str, str]) -> dict[str, str]:
+    """Properties of a listener that lets in whoever comes by any mechanism of SASL; ``passwords`` of PLAIN's users."""
+    return {
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+        "plain.sasl.jaas.config": jaas.entry(_PLAIN, {f"user_{user}": known for user, known in passwords.items()}),
+        "scram-sha-256.sasl.jaas.config": f"{_SCRAM} required;",
+        "scram-sha-512.sasl.jaas.config": f"{_SCRAM} required;",
+        "oauthbearer.sasl.jaas.config": f"{_OAUTH} required;",
+        "oauthbearer.sasl.server.callback.handler.class": "org.apache.kafka.common.security.oauthbearer"
+        ".OAuthBearerValidatorCallbackHandler",
+        "sasl.oauthbearer.jwks.endpoint.url": endpoint.keys_url,
+        "sasl.oauthbearer.expected.audience": "kafka",
+    }
+
+
+def add_scram_users(admin: AdminClient, passwords: Mapping[str, str]) -> None:
+    """Of both kinds."""
+    for user, password in passwords.items():
+        for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+            one = UserScramCredentialUpsertion(user, ScramCredentialInfo(kind, 4096), password.encode())
+            for future in admin.alter_user_scram_credentials([one]).values():
                 future.result(30)
 
 
@@ -194,17 +214,8 @@ def guarded_cluster(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     """Start it, and end it."""
     authority, endpoint = Authority(directory), TokenEndpoint()
     authority.issue("broker")
-    users = {f"user_{user}": password for user, password in PASSWORDS.items()}
-    listener = {
-        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
-        "plain.sasl.jaas.config": jaas.entry(_PLAIN, users),
-        "scram-sha-256.sasl.jaas.config": f"{_SCRAM} required;",
-        "scram-sha-512.sasl.jaas.config": f"{_SCRAM} required;",
-        "oauthbearer.sasl.jaas.config": f"{_OAUTH} required;",
-        "oauthbearer.sasl.server.callback.handler.class": "org.apache.kafka.common.security.oauthbearer"
-        ".OAuthBearerValidatorCallbackHandler",
-        "sasl.oauthbearer.jwks.endpoint.url": endpoint.keys_url,
-        "sasl.oauthbearer.expected.audience": "kafka",
+    options = {
+        **listener(endpoint, PASSWORDS),
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(directory / "broker.pem"),
         "ssl.truststore.type": "PEM",
@@ -215,7 +226,7 @@ def guarded_cluster(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         "listener.security.protocol.map": "CLIENT:SASL_SSL,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": f"User:ANONYMOUS;User:admin;User:{CLIENT_ID};User:com,ma=x",
-        **{f"listener.name.client.{name}": value for name, value in listener.items()},
+        **{f"listener.name.client.{name}": value for name, value in options.items()},
     }
     # The JVM fetches keys only from addresses that it was told of when it started.
     with monkeypatch.context() as patch:

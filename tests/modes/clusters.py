@@ -5,19 +5,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from confluent_kafka.admin import AdminClient
 
 from demo.brokers import EmbeddedKafka, security
 from demo.brokers.certificates import Authority
-from kafka_migration.kafka import jaas
-from tests.kafka.guarded import ALLOWED_URLS, CLIENT_ID, CLIENT_SECRET, TokenEndpoint
+from tests.kafka.guarded import ALLOWED_URLS, CLIENT_ID, TokenEndpoint, add_scram_users, by_sasl, listener
 
 USER, PASSWORD = "mover", 'pass,word="of" the mover'
 CERTIFICATES = "mutual TLS"
 MODES = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", CERTIFICATES)
-_PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
-_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
-_OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 
 
 @dataclass(frozen=True)
@@ -37,39 +33,17 @@ class Secured:
         if mode == CERTIFICATES:
             # The listener that wants certificates.
             return {"bootstrap.servers": self.kafka.internal_servers, **self.authority.client(USER)}
-        found = {
-            "bootstrap.servers": self.kafka.bootstrap_servers,
-            "security.protocol": "SASL_SSL",
-            "ssl.ca.location": str(self.authority.ca),
-            "sasl.mechanism": mode,
-        }
-        if mode == "OAUTHBEARER":
-            return found | {
-                "sasl.oauthbearer.method": "oidc",
-                "sasl.oauthbearer.client.id": CLIENT_ID,
-                "sasl.oauthbearer.client.secret": CLIENT_SECRET,
-                "sasl.oauthbearer.token.endpoint.url": self.endpoint.url,
-            }
-        return found | {"sasl.username": USER, "sasl.password": PASSWORD}
+        sasl = by_sasl(self.authority, self.endpoint, mode, USER, PASSWORD)
+        return {"bootstrap.servers": self.kafka.bootstrap_servers, **sasl}
 
 
 @contextmanager
 def secured(name: str, authority: Authority, endpoint: TokenEndpoint) -> Iterator[Secured]:
     """One, while the block runs. Whoever has a certificate of ``authority``, or a token of ``endpoint``, gets in."""
     by_password = security.scram(authority, {})
-    listener = {
-        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
-        "plain.sasl.jaas.config": jaas.entry(_PLAIN, {f"user_{USER}": PASSWORD}),
-        "scram-sha-256.sasl.jaas.config": f"{_SCRAM} required;",
-        "oauthbearer.sasl.jaas.config": f"{_OAUTH} required;",
-        "oauthbearer.sasl.server.callback.handler.class": "org.apache.kafka.common.security.oauthbearer"
-        ".OAuthBearerValidatorCallbackHandler",
-        "sasl.oauthbearer.jwks.endpoint.url": endpoint.keys_url,
-        "sasl.oauthbearer.expected.audience": "kafka",
-    }
     properties = {
         **by_password.properties,
-        **{f"listener.name.client.{option}": value for option, value in listener.items()},
+        **{f"listener.name.client.{option}": value for option, value in listener(endpoint, {USER: PASSWORD}).items()},
         "super.users": f"{by_password.properties['super.users']};User:{USER};User:{CLIENT_ID}",
     }
     kafka = EmbeddedKafka(
@@ -79,11 +53,7 @@ def secured(name: str, authority: Authority, endpoint: TokenEndpoint) -> Iterato
         jvm_options=[f"-D{ALLOWED_URLS}={endpoint.keys_url}"],
     )
     with kafka:
-        admin = AdminClient({**kafka.admin_properties, "log_level": 0})
-        for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
-            wanted = UserScramCredentialUpsertion(USER, ScramCredentialInfo(mechanism, 4096), PASSWORD.encode())
-            for future in admin.alter_user_scram_credentials([wanted]).values():
-                future.result(30)
+        add_scram_users(AdminClient({**kafka.admin_properties, "log_level": 0}), {USER: PASSWORD})
         yield Secured(kafka, authority, endpoint)
 
 

@@ -1,8 +1,6 @@
 """One whole migration by commands, each side by one way in."""
 
 import json
-import subprocess
-import sys
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,9 +9,8 @@ from pathlib import Path
 import yaml
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from demo import jars
 from kafka_migration.domain.types import TopicPartition
-from tests.cli.processes import environment
+from tests.cli.processes import finish, start
 from tests.kafka_tools import Row, ToSend, commit_with, committed_with, produce_with, read_all_with
 from tests.modes.clusters import Secured
 
@@ -42,19 +39,12 @@ class Migration:
     def problem(self) -> str:
         """Migrate; what was not as it should be, or nothing."""
         self._fill()
+        plan, connections = str(self._plan()), self._connections()
         for words in COMMANDS:
-            done = subprocess.run(
-                [sys.executable, "-m", "kafka_migration", words[0], str(self._plan()), *words[1:]],
-                env=environment(self._connections()) | {"KAFKA_MIGRATION_SPARK_JARS": _jars()},
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=_SECONDS,
-            )
-            if done.returncode:
-                return f"{words[0]} ended with {done.returncode}: {(done.stdout + done.stderr).strip()[-1500:]}"
+            command = start(words[0], plan, *words[1:], connections=connections, directory=self.folder)
+            done = finish(command, seconds=_SECONDS)
+            if done.code:
+                return f"{words[0]} ended with {done.code}: {(done.out + done.err).strip()[-1500:]}"
         return self._compared()
 
     def _fill(self) -> None:
@@ -108,7 +98,3 @@ class Migration:
 def _read(rows: Mapping[TopicPartition, list[Row]], tp: TopicPartition, offset: int) -> int:
     """How many records a group has read that stands there."""
     return sum(1 for row in rows[tp] if row.offset < offset)
-
-
-def _jars() -> str:
-    return ",".join(str(path) for path in jars.paths("spark"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.kafka.lookup import find_connection
@@ -33,7 +34,8 @@ def emit(ctx: Context, task_instance: Any) -> None:
     try:
         if not is_openlineage_active():
             return
-        inputs, outputs = (_topics(ctx, side) for side in (ctx.direction.origin, ctx.direction.destination))
+        names = sorted(mirrored(ctx))
+        inputs, outputs = (_topics(ctx, side, names) for side in (ctx.direction.origin, ctx.direction.destination))
     except Exception as error:
         log.warning("no lineage is emitted: %s", error)
         return
@@ -50,9 +52,9 @@ def emit(ctx: Context, task_instance: Any) -> None:
         log.warning("lineage was not emitted within %g s: its receiver does not answer", _PATIENCE_SECONDS)
 
 
-def _topics(ctx: Context, side: Side) -> list[Dataset]:
-    """As OpenLineage names topics: a cluster by its first server."""
+def _topics(ctx: Context, side: Side, names: Sequence[str]) -> list[Dataset]:
+    """Topics of a cluster as OpenLineage names them: the cluster by its first server."""
     from openlineage.client.event_v2 import Dataset
 
     server = find_connection(ctx.plan.connection(side)).servers.partition(",")[0].strip()
-    return [Dataset(namespace=f"kafka://{server}", name=name) for name in sorted(mirrored(ctx))]
+    return [Dataset(namespace=f"kafka://{server}", name=name) for name in names]

@@ -154,7 +154,7 @@ class Mirror(PlanModel):
         return found
 
     def streams_of(self, entry: int | None) -> tuple[int, str]:
-        """How many tasks those of an entry are, or all others, and the field that says so."""
+        """How many tasks copy the topics of an entry, or (None) all others, and the name of that field."""
         if entry is None:
             return self.num_streams, "mirror.num_streams"
         return self.dedicated_streams[entry].num_streams, f"mirror.dedicated_streams[{entry}].num_streams"

@@ -90,7 +90,7 @@ class Attempts:
 
     def ended(self) -> None:
         """This run has ended, and every request that it ever sent was answered, or is fenced and dead."""
-        if self._clock() < max(*self._lost_at.values(), *self._landed_at.values(), float("-inf"), float("-inf")):
+        if any(self._clock() < self._own(tp) for tp in self._lost_at.keys() | self._landed_at.keys()):
             return
         if self._clock() >= self._dead_at:
             self._link.forget_attempts(name for name in self._before if name != self.name)
