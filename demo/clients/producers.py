@@ -34,8 +34,10 @@ DELIVERY = {
     "delivery.timeout.ms": DELIVERY_TIMEOUT_MS,
     "message.max.bytes": 4 * MIB,
 }
+# What a preload writes behind a batch boundary has to be one batch of eight records or more, however long this process
+# waits for a core between them: it lingers long. A flush does not wait for that.
 PACE = {
-    "preload": {"linger.ms": 50, "batch.size": MIB // 2, "queue.buffering.max.messages": 200_000},
+    "preload": {"linger.ms": 2_000, "batch.size": MIB // 2, "queue.buffering.max.messages": 200_000},
     "live": {"linger.ms": 10, "batch.size": MIB // 4},
 }
 
