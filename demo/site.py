@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +149,7 @@ def _fields(model: Mapping[str, Any], schema: Mapping[str, Any], prefix: str) ->
 
 def _resolved(field: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """The model that a field holds, or a list of; itself if it holds none."""
-    for one in (field, *field.get("anyOf", ()), *field.get("allOf", ())):
+    for one in (field, *_choices(field), *field.get("allOf", ())):
         for place in (one, one.get("items", {})):
             if "$ref" in place:
                 found: Mapping[str, Any] = schema["$defs"][place["$ref"].rpartition("/")[2]]
@@ -157,9 +157,13 @@ def _resolved(field: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[st
     return field
 
 
+def _choices(field: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    return (*field.get("anyOf", ()), *field.get("oneOf", ()))
+
+
 def _kind(field: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    if "anyOf" in field:
-        return " or ".join(dict.fromkeys(_kind(one, schema) for one in field["anyOf"]))
+    if choices := _choices(field):
+        return " or ".join(dict.fromkeys(_kind(one, schema) for one in choices))
     if "enum" in field:
         return ", ".join(f"`{value}`" for value in field["enum"])
     if "const" in field:

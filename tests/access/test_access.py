@@ -11,6 +11,7 @@ import pytest
 from kafka_migration.access import difference
 from kafka_migration.access.carried import Copying, Names
 from kafka_migration.domain.errors import BadInput, Refused
+from kafka_migration.domain.names import SAME, TopicNames
 from kafka_migration.fence import record
 from kafka_migration.fence.bans import EARLY_WRITES, GROUP_READS, WRITES, Ban
 from kafka_migration.kafka import acl_commands
@@ -44,9 +45,11 @@ def selects(name: str) -> bool:
     return name.startswith(("shop.", "kitchen.")) and name != "shop.secret"
 
 
-def become(*acls: Acl, topics: Any = TOPICS, own: Any = (), **section: Any) -> dict[Acl, set[Acl] | str]:
+def become(
+    *acls: Acl, topics: Any = TOPICS, own: Any = (), called: TopicNames = SAME, **section: Any
+) -> dict[Acl, set[Acl] | str]:
     names = {"TOPIC": Names(selects, topics), "GROUP": Names(selects, ["shop.app", "others"])}
-    copying = Copying(names=names, access=Access(**section), own=frozenset(own))
+    copying = Copying(names=names, access=Access(**section), called=called, own=frozenset(own))
     return {one.acl: one.why or set(one.made) for one in copying.carried(acls)}
 
 
@@ -67,6 +70,27 @@ def test_rule_for_everything_becomes_one_for_each_of_the_plans_and_reaches_nothi
     assert become(every)[every] == {rule("User:a", "READ", name) for name in ("shop.orders", "shop.payments")}
     groups = denied(rule("User:a", "READ", "*", "GROUP"))
     assert become(groups)[groups] == {denied(rule("User:a", "READ", "shop.app", "GROUP"))}
+
+
+def test_topics_are_called_as_the_target_calls_them_and_groups_as_ever():
+    west = TopicNames(prefix="west.", renamed={"shop.payments": "eu-payments"})
+    literal, every = rule("User:a", "READ", "shop.payments"), denied(rule("User:b", "READ", "*"))
+    narrow, wide = prefixed("User:a", "READ", "shop.o"), prefixed("User:a", "READ", "kitchen.")
+    group = rule("User:a", "READ", "shop.app", "GROUP")
+    found = become(literal, every, narrow, wide, group, called=west, topics=("shop.orders", "shop.payments"))
+    assert found == {
+        literal: {rule("User:a", "READ", "eu-payments")},
+        every: {denied(rule("User:b", "READ", name)) for name in ("west.shop.orders", "eu-payments")}
+        | {denied(prefixed("User:b", "READ", "west.shop.o"))},
+        narrow: {prefixed("User:a", "READ", "west.shop.o")},
+        wide: "of nothing that the plan selects",
+        group: {group},
+    }
+    # One of its topics is called otherwise: no prefix would reach both.
+    part = prefixed("User:a", "READ", "shop.")
+    assert become(part, called=west, topics=("shop.orders", "shop.payments"))[part] == {
+        rule("User:a", "READ", name) for name in ("west.shop.orders", "eu-payments")
+    }
 
 
 def test_prefix_stays_one_only_where_all_under_it_is_the_plans():

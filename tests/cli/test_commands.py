@@ -261,6 +261,18 @@ def test_plans_of_waves_are_written_each_with_the_topics_and_groups_of_its_wave(
     assert not terminal.shop.store.items()
 
 
+def test_plan_of_a_wave_calls_its_own_topics_as_the_whole_one_does(terminal: Terminal, tmp_path: Path) -> None:
+    for naming, last in (
+        ({"topics": {"shop.orders": "orders"}}, "shop.payments"),
+        ({"prefix": "west", "topics": {"shop.orders": "orders"}}, "west.shop.payments"),
+    ):
+        terminal.write_plan(waves=WAVES, producers=PRODUCERS, naming=naming)
+        folder = tmp_path / last
+        assert terminal.run("waves", "--write", str(folder)).exit_code == 0
+        first, second = (load_plan(folder / f"shop-{wave}.yaml").topic_names for wave in ("first", "second"))
+        assert (first.on_target("shop.orders"), second.on_target("shop.payments")) == ("orders", last)
+
+
 @pytest.mark.parametrize(
     ("fields", "code", "message"),
     [

@@ -13,6 +13,7 @@ from kafka_migration.copy.rate_limit import RateLimit
 from kafka_migration.copy.task.loop import Loop
 from kafka_migration.copy.task.outlet import Outlet
 from kafka_migration.copy.task.partition import PartitionCopy, Prepared
+from kafka_migration.domain.names import SAME
 from kafka_migration.domain.types import Position, TopicPartition
 from kafka_migration.wire.cluster import NO_TOPIC_ID, Leader
 
@@ -23,7 +24,7 @@ class Gone:
     """A cluster whose metadata are old: the broker that they name can not be reached."""
 
     def __init__(self) -> None:
-        self.leaders, self.moves = {TP: Leader(1, 0)}, 0
+        self.leaders, self.moves, self.names = {TP: Leader(1, 0)}, 0, SAME
         self.manager = SimpleNamespace(throttled_seconds=lambda _node: 0.0)
 
     def topic_id(self, _topic: str) -> Any:

@@ -53,7 +53,7 @@ CLUSTER_READS: Final = frozenset(
     }
 )
 #: Its own connections, and nothing of the cluster.
-CLUSTER_OTHERS: Final = frozenset({"close"})
+CLUSTER_OTHERS: Final = frozenset({"close", "topic_here", "wire"})
 
 #: Of `kafka_migration.state.store.Store`, under journal and links.
 STORE_WRITES: Final = frozenset({"put", "put_all", "delete"})

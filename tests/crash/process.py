@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from kafka_migration.kafka.topic_log import Entry
 from kafka_migration.state.store import Store, Value
-from tests.crash.boundary import CLUSTER_READS, CLUSTER_WRITES
+from tests.crash.boundary import CLUSTER_OTHERS, CLUSTER_READS, CLUSTER_WRITES
 from tests.steps.killing import Killed
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class ClusterOf:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._cluster, name)
-        if not callable(found) or name in ("close", "as_principal"):
+        if not callable(found) or name in (*CLUSTER_OTHERS, "as_principal"):
             return found
         if name in CLUSTER_WRITES:
             return lambda *args, **kwargs: self._write(name, found, *args, **kwargs)

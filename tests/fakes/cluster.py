@@ -114,6 +114,12 @@ class FakeCluster:
     def close(self) -> None:
         self.closed = True
 
+    def topic_here(self, topic: str) -> str:
+        return topic
+
+    def wire(self) -> dict[str, object]:
+        return self.connection.kafka_python()
+
     @contextmanager
     def failing(self, method: str, error: BaseException, *, on: str = "") -> Iterator[None]:
         """Have ``method`` raise ``error`` meanwhile; with ``on``, only for that group."""

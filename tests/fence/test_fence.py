@@ -23,11 +23,13 @@ from kafka_migration.domain.errors import (
     TakenOver,
 )
 from kafka_migration.domain.lifecycle import TopicState
+from kafka_migration.domain.names import TopicNames
 from kafka_migration.fence import fence, record
 from kafka_migration.fence.bans import BACK_WRITES, EARLY_WRITES, GROUP_READS, WRITES
 from kafka_migration.fence.proof import Straggler
 from kafka_migration.fence.record import FenceState
 from kafka_migration.kafka import acls as kafka_acls
+from kafka_migration.kafka.renamed import renamed
 from kafka_migration.link import lifecycle
 from kafka_migration.migration.context import Context
 from kafka_migration.state.journal import Journal
@@ -748,6 +750,33 @@ class TestOtherBans:
         assert not shop.source.write_as("User:web", FIRST)
         assert shop.source.write_as(OWN, FIRST)
         assert fence.lift(ctx, shop.run_hooks, EARLY_WRITES).equal
+
+    def test_acls_name_topics_as_the_cluster_calls_them_and_records_as_the_plan_does(self, shop: FencedShop) -> None:
+        for topic in (ORDERS, PAYMENTS):
+            shop.source.add_topic(f"west.{topic}", partitions=3)
+        shop.grant(
+            *(acl(who, "WRITE", "west.shop.", "PREFIXED") for who in ("User:west", PROBE, OWN)),
+            acl(OWN, "READ", "west.shop.", "PREFIXED"),
+        )
+        shop.target = renamed(shop.source, TopicNames(prefix="west."))  # type: ignore[arg-type,assignment]
+        ctx = shop.ctx(producers={"target_fence": {"probe": "probe"}, "target_closed": True})
+
+        def connect(role: Any, conn_id: str, seconds: float) -> Any:
+            return renamed(shop.connect(role, "own" if conn_id == "b" else conn_id, seconds), TopicNames("west."))
+
+        ctx.connect = connect
+        done = fence.apply(ctx, shop.run_hooks, EARLY_WRITES)
+        standing = record.read(ctx, EARLY_WRITES)
+        assert standing is not None
+        assert done.names == standing.names == (ORDERS, PAYMENTS)
+        # Who writes to topics of the source's names here is nobody to be denied.
+        assert shop.denials() == {
+            (who, f"west.{topic}") for who in ("User:west", "User:batch", PROBE) for topic in (ORDERS, PAYMENTS)
+        }
+        assert not shop.source.write_as("User:west", FIRST._replace(topic=f"west.{ORDERS}"))
+        assert shop.source.write_as("User:web", FIRST)
+        assert fence.lift(ctx, shop.run_hooks, EARLY_WRITES).equal
+        assert shop.denials() == set()
 
 
 class TestTargetThatIsClosed:

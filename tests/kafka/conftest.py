@@ -7,18 +7,18 @@ from collections.abc import Iterator
 import pytest
 
 from tests.kafka.guarded import Guarded, guarded_cluster
-from tests.kafka.labs import FakeLab, Lab, RealLab
+from tests.kafka.labs import FakeLab, Lab, RealLab, RenamedLab
 
 
-@pytest.fixture(params=["fake", "real"])
+@pytest.fixture(params=["fake", "real", "fake, renamed", "real, renamed"])
 def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """A cluster with its users, in memory and real."""
-    if request.param == "fake":
-        yield FakeLab()
-        return
-    real = RealLab(request.getfixturevalue("source_cluster").bootstrap_servers)
-    yield real
-    real.close()
+    """A cluster with its users, in memory and real; and on which topics have other names."""
+    kind = str(request.param).split(", ")
+    lab: Lab = FakeLab() if "fake" in kind else RealLab(request.getfixturevalue("source_cluster").bootstrap_servers)
+    if "renamed" in kind:
+        lab = RenamedLab(lab)
+    yield lab
+    lab.close()
 
 
 @pytest.fixture

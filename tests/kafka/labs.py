@@ -9,9 +9,11 @@ from typing import Any
 
 from confluent_kafka import Consumer
 
+from kafka_migration.domain.names import TopicNames
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.kafka.cluster import Cluster, Role
 from kafka_migration.kafka.connections import ClusterConnection
+from kafka_migration.kafka.renamed import renamed
 from tests import kafka_tools
 from tests.fakes.cluster import FakeCluster
 from tests.waiting import wait_until
@@ -139,3 +141,36 @@ class RealLab(Lab):
         for leave in self._leaving:
             leave()
         self.cluster.close()
+
+
+class RenamedLab(Lab):
+    """The same cluster, on which each topic has a prefix that the product does not see."""
+
+    PREFIX = "west."
+
+    def __init__(self, plain: Lab) -> None:
+        super().__init__()
+        self._plain = plain
+        plain.prefix = self.PREFIX + self.prefix
+        self.cluster = renamed(plain.cluster, TopicNames(prefix=self.PREFIX))
+
+    def topic(self, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None) -> str:
+        return self._plain.topic(name, partitions=partitions, configs=configs).removeprefix(self.PREFIX)
+
+    def produce(self, tp: TopicPartition, records: int, *, timestamp: int) -> None:
+        self._plain.produce(self._there(tp), records, timestamp=timestamp)
+
+    def delete_records(self, tp: TopicPartition, before: int) -> None:
+        self._plain.delete_records(self._there(tp), before)
+
+    def delete_topic(self, name: str) -> None:
+        self._plain.delete_topic(self.PREFIX + name)
+
+    def join(self, group: str, topics: Iterable[str], *, protocol: str = "classic") -> Callable[[], None]:
+        return self._plain.join(group, [self.PREFIX + topic for topic in topics], protocol=protocol)
+
+    def close(self) -> None:
+        self._plain.close()
+
+    def _there(self, tp: TopicPartition) -> TopicPartition:
+        return TopicPartition(self.PREFIX + tp.topic, tp.partition)

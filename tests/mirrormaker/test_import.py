@@ -24,6 +24,7 @@ from tests.kafka_tools import create_topics
 from tests.mirrormaker.tables import DOCUMENT, HEADING, tables
 
 IDENTITY = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
+PREFIXED = "org.apache.kafka.connect.mirror.DefaultReplicationPolicy"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 #: The sample of Kafka's own distribution.
 SAMPLE = {
@@ -81,6 +82,13 @@ def test_sample_of_kafkas_distribution_becomes_two_plans(tmp_path):
     assert found["plans"]["A->B"]["topic_defaults"] == {"replication_factor": 1}
     assert found["connections"]["kafka_a"] == {"bootstrap.servers": SAMPLE["A.bootstrap.servers"].replace(" ", "")}
     assert outcomes(found).keys() == SAMPLE.keys()
+    assert found["plans"]["B->A"]["naming"] == {"prefix": "B", "separator": "."}
+    assert "A->B: orders is called A.orders on the target" in " ".join(found["differences"])
+    assert "run one of the two" not in " ".join(found["differences"])
+
+
+def test_of_two_flows_that_keep_names_one_is_to_be_run(tmp_path):
+    found = imported(properties(tmp_path, SAMPLE | {"replication.policy.class": IDENTITY}))
     assert "A->B and B->A: run one of the two" in " ".join(found["differences"])
 
 
@@ -150,7 +158,18 @@ def test_identity_policy_is_naming_identity_and_excludes_no_prefix(tmp_path):
     assert plan.topics.matches("east.orders")
     assert not plan.mirror.follow_new_topics
     assert outcomes(found)["replication.policy.class"] == "taken"
-    assert "keep their names" not in " ".join(found["differences"])
+    assert plan.topic_names.are_same
+    assert "is called" not in " ".join(found["differences"])
+
+
+def test_default_policy_is_a_prefix_and_one_of_somebody_elses_has_no_counterpart(tmp_path):
+    options = ONE_WAY | {"replication.policy.class": PREFIXED, "replication.policy.separator": "_"}
+    found = imported(properties(tmp_path, options))
+    assert load(tmp_path, found["plans"]["west->east"]).topic_names.on_target("orders") == "west_orders"
+    assert outcomes(found)["replication.policy.class"] == outcomes(found)["replication.policy.separator"] == "taken"
+    own = imported(properties(tmp_path, ONE_WAY | {"replication.policy.class": "com.example.Policy"}))
+    assert "naming" not in own["plans"]["west->east"]
+    assert outcomes(own)["replication.policy.class"] == "no counterpart"
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -511,6 +530,7 @@ def test_cluster_that_two_flows_reach_in_two_ways_is_two_connections(tmp_path):
             "target.cluster.alias": "East",
             "source.cluster.bootstrap.servers": f"{alias}:9092",
             "target.cluster.bootstrap.servers": f"SASL://{servers}:9092,",
+            "replication.policy.class": IDENTITY,
         }
         for alias, servers in (("west", "east"), ("north", "east"), ("south", "east-2"), ("east", "east"))
     ]

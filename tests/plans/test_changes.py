@@ -73,6 +73,14 @@ def test_field_that_would_make_it_another_migration_has_a_remedy(field: str) -> 
     assert 'is "other" (may not change while the migration runs)' in str(change)
 
 
+def test_part_of_what_may_not_change_may_not_change_either() -> None:
+    before = {**snapshot(), "naming": {"prefix": "west", "separator": ".", "topics": {}}}
+    (change,) = changes(before, {**before, "naming": {**before["naming"], "prefix": "east"}})
+    assert change.field == "naming.prefix"
+    assert change.remedy
+    assert "may not change" in str(change)
+
+
 def test_same_plan_has_no_changes_and_a_field_that_one_lacks_is_null_there() -> None:
     assert changes(snapshot(), snapshot()) == ()
     old = snapshot()

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from kafka_migration.domain.errors import TakenOver
+from kafka_migration.domain.names import TopicNames
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.store import MemoryStore, Value
 
@@ -46,6 +47,20 @@ def test_topic_is_held_by_the_first_that_claims_it_until_it_gives_it_up(store):
     first.unlock(["a", "b"])
     assert second.lock(["b", "c"], at=AT) == {}
     assert first.holders("abc") == {"b": "second", "c": "second"}
+
+
+def test_locks_are_on_the_names_of_the_target_and_told_by_those_of_the_source(store):
+    first = Journal(store, "first", locked_as=TopicNames(prefix="west.").on_target)
+    second = Journal(store, "second", locked_as=TopicNames(renamed={"b": "west.a"}).on_target)
+    assert first.lock(["a"], at=AT) == {}
+    assert second.lock(["a"], at=AT) == {}, "another topic of the target"
+    assert second.lock(["b"], at=AT) == {"b": "first"}
+    assert (first.holders("ab"), second.holders("ab")) == ({"a": "first"}, {"a": "second", "b": "first"})
+    first.unlock("a")
+    assert second.lock(["b"], at=AT) == {}
+    first.record("topic", "a", {})
+    (other,) = second.others()
+    assert other.holders("ab") == {"a": "second", "b": "second"}
 
 
 def test_claim_that_is_refused_keeps_what_was_held_before(store):

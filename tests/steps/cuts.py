@@ -47,7 +47,7 @@ TOPICS = {"orders": 4, "payments": 2}
 EVERY_SECONDS = 0.02
 PROGRAM = [sys.executable, "-m", "kafka_migration"]
 #: The same, whose mirror copies in two threads of its own, for what is not about Spark: a session takes 20 s of CPU.
-_IN_THREADS = """
+IN_THREADS = """
 from kafka_migration.cli.app import app
 from kafka_migration.steps import mirror_job
 from tests.copy.bench import ThreadRunner
@@ -176,7 +176,7 @@ class Writer(Client):
 
     def __init__(self, cut: Cut, name: str, kind: Literal["idempotent", "transactional", "acks=1"], topic: str) -> None:
         super().__init__(cut, name)
-        self.kind, self.topic = kind, cut.topic(topic)
+        self.kind, self.topic, self._called = kind, cut.topic(topic), ""
         self._number = 0
 
     def recorder(self, side: Side, started: int) -> Recorder:
@@ -188,7 +188,7 @@ class Writer(Client):
             "acks=1": {"acks": 1, "enable.idempotence": False},
             "transactional": {"transactional.id": f"{self.cut.name}.{self.name}"},
         }
-        login = self.cut.clusters.login(side, self.name)
+        login, self._called = self.cut.clusters.login(side, self.name), self.cut.called(side, self.topic)
         producer = Producer({**login, **kinds[self.kind], "linger.ms": 2, "log_level": 0})
         if self.kind == "transactional":
             producer.init_transactions(60)
@@ -233,7 +233,7 @@ class Writer(Client):
                 self.refused += 1
 
         try:
-            producer.produce(self.topic, value.encode(), key.encode(), on_delivery=delivered)
+            producer.produce(self._called, value.encode(), key.encode(), on_delivery=delivered)
         except KafkaException as error:
             # Once it was refused, the client refuses by itself, until metadata show the topic again.
             if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
@@ -255,16 +255,19 @@ class Reader(Client):
     def work(self, side: Side, recorder: Recorder, stopping: threading.Event) -> None:
         own = {"group.id": self.group, "enable.auto.commit": False, "auto.offset.reset": "earliest", "log_level": 0}
         consumer = Consumer({**self.cut.clusters.login(side, "billing"), **own})
+        known = self.cut.known
         consumer.subscribe(
-            self.topics,
-            on_assign=lambda _, added: recorder.assign([(place.topic, place.partition, None) for place in added]),
-            on_revoke=lambda _, gone: recorder.revoke([(place.topic, place.partition) for place in gone]),
+            [self.cut.called(side, topic) for topic in self.topics],
+            on_assign=lambda _, added: recorder.assign(
+                [(known(place.topic), place.partition, None) for place in added]
+            ),
+            on_revoke=lambda _, gone: recorder.revoke([(known(place.topic), place.partition) for place in gone]),
         )
         stands: dict[tuple[str, int], int] = {}
         while not stopping.is_set():
             for message in consumer.consume(500, 0.1):
                 if message.error() is None:
-                    place = _receive(recorder, message)
+                    place = _receive(self.cut, recorder, message)
                     stands[place[:2]] = place[2] + 1
                     self.successes += 1
             if stands:
@@ -273,7 +276,7 @@ class Reader(Client):
 
     def _commit(self, consumer: Consumer, recorder: Recorder, stands: dict[tuple[str, int], int]) -> None:
         positions = [(topic, partition, offset) for (topic, partition), offset in stands.items()]
-        number = recorder.commit(positions)
+        number = recorder.commit([(self.cut.known(topic), number, offset) for topic, number, offset in positions])
         self._commit_now(consumer, positions)
         recorder.committed(number, "ok")
         stands.clear()
@@ -283,12 +286,13 @@ class Reader(Client):
         consumer.commit(offsets=[confluent_kafka.TopicPartition(*place) for place in positions], asynchronous=False)
 
 
-def _receive(recorder: Recorder, message: Message) -> tuple[str, int, int]:
+def _receive(cut: Cut, recorder: Recorder, message: Message) -> tuple[str, int, int]:
+    """Notes it as the source calls its topic; returns its place here."""
     topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
     value, key = message.value(), message.key()
     assert isinstance(value, bytes)
     assert isinstance(key, bytes)
-    recorder.receipt(topic, partition, offset, value.decode(), key=key.decode())
+    recorder.receipt(cut.known(topic), partition, offset, value.decode(), key=key.decode())
     return topic, partition, offset
 
 
@@ -323,6 +327,8 @@ class Cut:
     ) -> None:
         self.clusters, self.hooks, self.folder = both, hooks, folder
         self.name = f"cut-{uuid.uuid4().hex[:8]}"
+        #: What the target's names of topics begin with.
+        self.prefix = f"{sections['naming']['prefix']}." if "naming" in sections else ""
         self.producers_first = bool((producers or {}).get("first"))
         self.topics = {self.topic(name): count for name, count in TOPICS.items()}
         self.group = f"{self.name}.billing"
@@ -354,6 +360,14 @@ class Cut:
     def topic(self, name: str) -> str:
         return f"{self.name}.{name}"
 
+    def called(self, side: Side, topic: str) -> str:
+        """What ``side`` calls ``topic``."""
+        return self.prefix + topic if side == "target" else topic
+
+    def known(self, name: str) -> str:
+        """The topic that a side calls ``name``: as the source does."""
+        return name.removeprefix(self.prefix)
+
     def _stop_politely(self) -> None:
         """Two of three: the third one meets the fence."""
         self.till.stop()
@@ -384,19 +398,8 @@ class Cut:
         self.run("watch")
 
     def _grant(self) -> None:
-        everything = [
-            *(acl(kind, "*", "mover", "ALL") for kind in ("TOPIC", "GROUP", "TRANSACTIONAL_ID")),
-            acl("CLUSTER", "kafka-cluster", "mover", "ALL"),
-            *(acl("TOPIC", self.name, user, "WRITE", pattern="PREFIXED") for user in ("web", "till", "pay", "probe")),
-            acl("TRANSACTIONAL_ID", self.name, "till", "ALL", pattern="PREFIXED"),
-            acl("TOPIC", self.name, "billing", "READ", pattern="PREFIXED"),
-            acl("GROUP", self.name, "billing", "READ", pattern="PREFIXED"),
-            acl("GROUP", self.name, "probe", "READ", pattern="PREFIXED"),
-        ]
         for side in self.clusters.both:
-            with self.clusters.admin(side) as admin:
-                admin.create_acls(everything)
-                wait_until(lambda admin=admin: set(everything) <= set(admin.acls()), "ACLs are known")
+            self._grant_on(side)
         with self.clusters.admin("source") as admin:
             admin.create_topics(
                 [
@@ -406,11 +409,28 @@ class Cut:
             )
             wait_until(lambda: admin.topics(self.topics).keys() == self.topics.keys(), "topics are there")
 
+    def _grant_on(self, side: Side) -> None:
+        topics = self.called(side, self.name)
+        everything = [
+            *(acl(kind, "*", "mover", "ALL") for kind in ("TOPIC", "GROUP", "TRANSACTIONAL_ID")),
+            acl("CLUSTER", "kafka-cluster", "mover", "ALL"),
+            *(acl("TOPIC", topics, user, "WRITE", pattern="PREFIXED") for user in ("web", "till", "pay", "probe")),
+            acl("TRANSACTIONAL_ID", self.name, "till", "ALL", pattern="PREFIXED"),
+            acl("TOPIC", topics, "billing", "READ", pattern="PREFIXED"),
+            acl("GROUP", self.name, "billing", "READ", pattern="PREFIXED"),
+            acl("GROUP", self.name, "probe", "READ", pattern="PREFIXED"),
+        ]
+        with self.clusters.admin(side) as admin:
+            admin.create_acls(everything)
+            wait_until(lambda: set(everything) <= set(admin.acls()), "ACLs are known")
+
     def refuses(self, side: Side, user: str) -> bool:
         """Whether ``side`` denies ``user`` writing a record (one that is let in is lost: do not judge after that)."""
         errors: list[KafkaError | None] = []
         producer = Producer({**self.clusters.login(side, user), "log_level": 0})
-        producer.produce(self.topic("orders"), b"x", on_delivery=lambda error, _: errors.append(error))
+        producer.produce(
+            self.called(side, self.topic("orders")), b"x", on_delivery=lambda error, _: errors.append(error)
+        )
         producer.flush(60)
         return errors == [KafkaError.TOPIC_AUTHORIZATION_FAILED]
 
@@ -425,7 +445,7 @@ class Cut:
     def start_mirror(self, *words: str) -> None:
         """As a process of its own."""
         log = (self.folder / f"{self.name}.mirror.log").open("a")
-        program = PROGRAM if self.on_spark else [sys.executable, "-c", _IN_THREADS]
+        program = PROGRAM if self.on_spark else [sys.executable, "-c", IN_THREADS]
         self.mirror = subprocess.Popen(
             [*program, "mirror", str(self.path), "--master", "local[2]", *words],
             stdin=subprocess.DEVNULL,
@@ -520,8 +540,12 @@ class Cut:
         inside = {"bootstrap.servers": self.clusters.both[side].internal_servers}
         own = {"group.id": f"{self.name}-final", "enable.auto.commit": False, "enable.partition.eof": True}
         consumer = Consumer({**inside, **own})
-        places = [confluent_kafka.TopicPartition(topic, p, 0) for topic, n in self.topics.items() for p in range(n)]
-        recorder.assign([(place.topic, place.partition, 0) for place in places])
+        places = [
+            confluent_kafka.TopicPartition(self.called(side, topic), p, 0)
+            for topic, n in self.topics.items()
+            for p in range(n)
+        ]
+        recorder.assign([(self.known(place.topic), place.partition, 0) for place in places])
         consumer.assign(places)
         ended: set[tuple[str | None, int | None]] = set()
 
@@ -529,7 +553,7 @@ class Cut:
             for message in consumer.consume(1000, 0.2):
                 error = message.error()
                 if error is None:
-                    _receive(recorder, message)
+                    _receive(self, recorder, message)
                 else:
                     assert error.code() == KafkaError._PARTITION_EOF, error
                     ended.add((message.topic(), message.partition()))

@@ -356,6 +356,17 @@ class TestPrinted:
         }
         assert {it["side"] for it in value["rules"]} == {"source"}
 
+    def test_target_is_granted_what_it_calls_the_topics(self, tmp_path: Path) -> None:
+        plan = self.PLAN + "naming: {prefix: west, topics: {orders: eu-orders}}\n"
+        words = ("--principal", "User:mover", "--side")
+        value = json.loads(self.run(tmp_path, *words, "target", "--json", plan=plan).stdout)
+        topics = {(rule["resource"], rule["pattern"]) for rule in value["rules"] if rule["operation"] == "WRITE"}
+        assert {("eu-orders", "LITERAL"), ("west.shop.", "PREFIXED")} <= topics
+        assert not {"orders", "shop."} & {name for name, _ in topics}
+        assert '"orders"' in self.run(tmp_path, *words, "source", "--json", plan=plan).stdout
+        part = plan.replace("orders: eu-orders", "shop.old: eu-old")
+        assert "naming.topics" in self.run(tmp_path, *words, "target", plan=part).stderr
+
     @pytest.mark.parametrize("pattern", ["orders.new", "(orders|payments)", "shop.*"])
     def test_pattern_that_no_rule_can_say_is_refused(self, tmp_path: Path, pattern: str) -> None:
         plan = self.PLAN.replace("orders", f"'{pattern}'")

@@ -33,11 +33,12 @@ def cut(
     cuts.connect(monkeypatch, both, hooks)
     made: list[Cut] = []
 
-    def begin(*, on_spark: bool = True, **producers: Any) -> Cut:
+    def begin(*, on_spark: bool = True, naming: Any = "identity", **producers: Any) -> Cut:
         folder = tmp_path / str(len(made))
         folder.mkdir()
         monkeypatch.chdir(folder)
-        made.append(Cut(both, hooks, folder, producers))
+        sections = {} if naming == "identity" else {"naming": naming}
+        made.append(Cut(both, hooks, folder, producers, **sections))
         made[-1].on_spark = on_spark
         made[-1].begin()
         return made[-1]
@@ -56,7 +57,7 @@ def test_producers_move_while_they_write_and_nothing_is_lost_doubled_or_reordere
     cut: Callable[..., Cut], hooks: HookServer
 ) -> None:
     fence = {"probe": "probe_target", "super_users": ["User:ANONYMOUS"]}
-    shop = cut(target_fence=fence, target_closed=True, groups_stay=True)
+    shop = cut(target_fence=fence, target_closed=True, groups_stay=True, naming={"prefix": "west"})
     assert shop.refuses("target", "web"), "nobody writes there early"
     rehearsed_while_clients_write(shop)
     shop.switch()

@@ -9,14 +9,16 @@ import pytest
 
 from kafka_migration.domain.errors import AuthenticationFailed
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.wire.cluster import LATEST, Leader, WireCluster, _list_offsets_topics
+from kafka_migration.wire.cluster import LATEST, Leader, WireCluster
 from kafka_migration.wire.selector import Selector
 
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def test_leader_that_metadata_have_taken_away_meanwhile_is_asked_without_its_epoch() -> None:
-    (topic,) = _list_offsets_topics([FIRST, SECOND], LATEST, {FIRST: Leader(1, 7)})
+    with closing(Selector()) as net, closing(WireCluster(net, {"bootstrap_servers": "127.0.0.1:1"}, "source")) as it:
+        it.leaders = {FIRST: Leader(1, 7)}
+        (topic,) = it._list_offsets_topics([FIRST, SECOND], LATEST)
     assert [one.current_leader_epoch for one in topic.partitions] == [7, -1]
 
 

@@ -144,7 +144,7 @@ def test_transaction_that_a_dead_author_left_open_is_ended_by_the_next_fence(lin
         fence._ask_coordinator,
         link.name,
         add,
-        functools.partial(fence._add_partitions_error, "target"),
+        functools.partial(fence._add_partitions_error, link.wire.cluster),
         time.monotonic() + 30,
     )
     link.seen.clear()

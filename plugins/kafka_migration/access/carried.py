@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from kafka_migration.domain.errors import BadInput
+from kafka_migration.domain.names import SAME, TopicNames
 from kafka_migration.kafka.types import Acl
 from kafka_migration.plans.access import Access
 from kafka_migration.plans.producers import EVERYBODY
@@ -68,11 +69,13 @@ def _overlap(one: str, other: str) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class Copying:
-    """What is known when ACLs are carried: ``names`` by resource type, the plan's section, ``own`` principals of the
-    migration on either cluster, and ``fences``, denials that migrations made themselves, which are no permissions."""
+    """What is known when ACLs are carried: ``names`` by resource type, the plan's section, how topics are ``called`` on
+    the target, ``own`` principals of the migration on either cluster, and ``fences``, denials that migrations made
+    themselves, which are no permissions."""
 
     names: Mapping[str, Names]
     access: Access
+    called: TopicNames = SAME
     own: Set[str] = frozenset()
     fences: Set[Acl] = frozenset()
     _kept: dict[str, list[str]] = field(default_factory=dict, init=False)
@@ -90,7 +93,10 @@ class Copying:
                 {
                     acl.resource
                     for acl in allowed
-                    if acl.resource_type == kind and acl.pattern == "PREFIXED" and names.is_whole(acl.resource)
+                    if acl.resource_type == kind
+                    and acl.pattern == "PREFIXED"
+                    and names.is_whole(acl.resource)
+                    and (kind != "TOPIC" or self.called.prefix_on_target(acl.resource) is not None)
                 }
             )
             for kind, names in self.names.items()
@@ -146,7 +152,7 @@ class Copying:
         if acl.permission == "DENY" and (named.principal == EVERYBODY or named.principal in self.own):
             return Carried(acl=acl, why="it would deny the migration, too: make it by hand when that is over")
         if acl.resource_type in self.names:
-            made = tuple(dict.fromkeys(self._made(named)))
+            made = tuple(dict.fromkeys(map(self._on_target, self._made(named))))
             return Carried(acl=acl, made=made, why="" if made else _NOT_OURS)
         if acl.resource_type == "CLUSTER" and acl.operation == "IDEMPOTENT_WRITE":
             return self._of_writers(acl, named)
@@ -156,6 +162,13 @@ class Copying:
                 return Carried(acl=acl, why="reaches the migration's own id: grant those that are in use by hand")
             return self._of_writers(acl, named)
         return Carried(acl=acl, why=_BY_HAND)
+
+    def _on_target(self, acl: Acl) -> Acl:
+        if acl.resource_type != "TOPIC":
+            return acl
+        if acl.pattern == "PREFIXED":
+            return replace(acl, resource=self.called.prefix_on_target(acl.resource) or acl.resource)
+        return replace(acl, resource=self.called.on_target(acl.resource))
 
     def _of_writers(self, acl: Acl, named: Acl) -> Carried:
         if acl.principal in self._writers or EVERYBODY in self._writers:

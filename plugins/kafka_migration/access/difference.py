@@ -68,6 +68,7 @@ def read(ctx: Context) -> AccessDiff:
             "GROUP": Names(ctx.plan.groups.matches, {*ctx.source.groups(), *ctx.target.groups()}),
         },
         access=access,
+        called=ctx.plan.topic_names,
         own=_own_principals(ctx),
         fences=denials_of_fences(ctx, SOURCE),
     )

@@ -146,13 +146,13 @@ def _require_closed(ctx: Context, acls: Iterable[Acl]) -> None:
         if last is None or not last.stands or not any(ban.allows(acl, (acl.resource,)) for acl in every):
             continue
         topics = {name for name in (*ctx.source.topic_names(), *ctx.target.topic_names()) if ctx.selects_topic(name)}
-        if unclosed := may(every, ban, topics.difference(last.names)):
+        if unclosed := may(every, ban, map(ctx.target.topic_here, topics.difference(last.names))):
             raise Refused(
                 f"the target is closed to producers since {last.at}, but not yet in topics that came later, to which"
                 f" these could write: {listed(sorted(unclosed))}",
                 remedy="run `create` again, which closes them, too",
             )
-        if not (writers := may(every, ban, last.names)):
+        if not (writers := may(every, ban, map(ctx.target.topic_here, last.names))):
             continue
         text = f"the target is closed to producers ({last.state} since {last.at})"
         if last.state is not FenceState.FENCED:
@@ -323,9 +323,10 @@ class _Other:
             return True
         if not self.has_begun or self.plan is None:
             return self.has_begun
-        selections = {"TOPIC": self.plan.topics.matches, "GROUP": self.plan.groups.matches}
-        selects = selections.get(acl.resource_type) if acl.pattern == "LITERAL" else None
-        return selects is None or selects(acl.resource)
+        if acl.pattern == "LITERAL" and acl.resource_type == "TOPIC":
+            topic = self.plan.topic_names.on_source(acl.resource)
+            return topic is not None and self.plan.topics.matches(topic)
+        return acl.pattern != "LITERAL" or acl.resource_type != "GROUP" or self.plan.groups.matches(acl.resource)
 
 
 def _others(ctx: Context) -> Iterator[_Other]:

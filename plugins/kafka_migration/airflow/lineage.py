@@ -10,13 +10,13 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from kafka_migration.domain.direction import TARGET, Side
 from kafka_migration.kafka.lookup import find_connection
 from kafka_migration.topics.declared import mirrored
 
 if TYPE_CHECKING:
     from openlineage.client.event_v2 import Dataset
 
-    from kafka_migration.domain.direction import Side
     from kafka_migration.migration.context import Context
 
 log = logging.getLogger(__name__)
@@ -57,4 +57,5 @@ def _topics(ctx: Context, side: Side, names: Sequence[str]) -> list[Dataset]:
     from openlineage.client.event_v2 import Dataset
 
     server = find_connection(ctx.plan.connection(side)).servers.partition(",")[0].strip()
-    return [Dataset(namespace=f"kafka://{server}", name=name) for name in names]
+    called = ctx.plan.topic_names.on_target if side == TARGET else str
+    return [Dataset(namespace=f"kafka://{server}", name=called(name)) for name in names]

@@ -7,12 +7,13 @@ topics have grown meanwhile.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from kafka_migration.compare.runs import Runs
 from kafka_migration.domain.errors import StateConflict
 from kafka_migration.domain.levels import Level
+from kafka_migration.domain.names import TopicNames
 from kafka_migration.domain.offset_map import OffsetMap
 from kafka_migration.domain.skips import Skip
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
@@ -152,7 +153,8 @@ class ValidationRequest:
     stands there must be explained. ``segment_records``: a segment is the records whose source offset, divided by it,
     gives the same whole number. ``ranges`` may hold several of a partition, in order. ``sample`` is the share of
     segments that the level ``sampled`` reads twice, ``seed`` what chooses them; those of ``twice`` (topic, partition,
-    number) it reads twice in any case.
+    number) it reads twice in any case. ``target_names``: what the side called target calls topics that it has another
+    name for, and ``source_names`` likewise.
     """
 
     id: str
@@ -166,6 +168,8 @@ class ValidationRequest:
     sample: float = 0.05
     seed: str = ""
     twice: tuple[tuple[str, int, int], ...] = ()
+    source_names: Mapping[str, str] = field(default_factory=dict)
+    target_names: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.segment_records < 1:
@@ -177,6 +181,13 @@ class ValidationRequest:
             if range_.source_start < ends.get(range_.tp, 0):
                 raise ValueError(f"{range_.tp}: source offset {range_.source_start} is asked for twice")
             ends[range_.tp] = range_.source_end
+
+    def names(self, side: str) -> TopicNames:
+        """How ``side`` calls the topics of this request."""
+        return TopicNames(renamed=self._renamed()[f"{side}_names"])
+
+    def _renamed(self) -> dict[str, Mapping[str, str]]:
+        return {"source_names": self.source_names, "target_names": self.target_names}
 
     def by_record(self, range_: PartitionRange) -> bool:
         """Whether ``range_`` is compared at record level alone."""
@@ -196,6 +207,7 @@ class ValidationRequest:
             "sample": self.sample,
             "seed": self.seed,
             "twice": [list(place) for place in self.twice],
+            **{name: dict(names) for name, names in self._renamed().items() if names},
             "ranges": [range_.as_dict() for range_ in self.ranges],
         }
 

@@ -97,12 +97,13 @@ class AuthenticationFailed(ClusterUnreachable):
 
 
 class NotAuthorized(Refused):
-    """The principal in use lacks a permission. ``operation`` and ``resource`` as Kafka names them."""
+    """The principal in use lacks a permission. ``operation`` and ``resource`` as Kafka names them; ``topic`` as the
+    plan does, where the cluster has another name for it."""
 
-    def __init__(self, cluster: str, operation: str, resource: str) -> None:
+    def __init__(self, cluster: str, operation: str, resource: str, *, topic: str = "") -> None:
         self.cluster, self.operation, self.resource = cluster, operation, resource
         #: The topic that it is about, if it is about one.
-        self.topic = resource.removeprefix("topic ") if resource.startswith("topic ") else ""
+        self.topic = topic or (resource.removeprefix("topic ") if resource.startswith("topic ") else "")
         super().__init__(
             f"{cluster}: not authorized: {operation} on {resource}",
             remedy=f"grant {operation} on {resource} to the principal of this connection",

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class TopicPartition(NamedTuple):
-    """A partition of a topic, on either cluster (names are identical on both)."""
+    """A partition of a topic, on either cluster; the topic by its name on the source."""
 
     topic: str
     partition: int

@@ -44,9 +44,9 @@ def targets(ground: Ground, fence: Fence, ban: Ban, names: tuple[str, ...]) -> T
     """Whom to deny: those whom any ACL lets do it, whom the plan names, and where an ACL lets everybody, all whom the
     cluster knows by other ACLs and as SCRAM users. Raises NoAuthorizer, and NotAuthorized without Describe on the
     cluster."""
-    acls = ground.cluster.acls()
-    everybody = is_open(acls, ban, names)
-    found = {*may(acls, ban, names), *fence.principals}
+    acls, resources = ground.cluster.acls(), ground.resources(ban, names)
+    everybody = is_open(acls, ban, resources)
+    found = {*may(acls, ban, resources), *fence.principals}
     if everybody:
         found |= {acl.principal for acl in acls}
         # The check of principals warns in any case where everybody may write.
@@ -134,7 +134,7 @@ def _alone(ground: Ground, fence: Fence, ban: Ban, names: tuple[str, ...]) -> Ch
             remedy="give the probe a principal of its own",
         )
     acls = ground.cluster.acls()
-    bare = [name for name in names if not any(acl.is_on(ban.kind, name) for acl in acls)]
+    bare = [name for name in ground.resources(ban, names) if not any(acl.is_on(ban.kind, name) for acl in acls)]
     if bare and OPEN_DOOR in ground.cluster.broker_configs():
         return CheckResult.failed(
             ALONE,
@@ -197,7 +197,12 @@ def _own(ground: Ground, fence: Fence, ban: Ban, names: tuple[str, ...], found: 
             remedy="give producers that use it a principal of their own, and name that in producers.fence.principals",
         )
     configs = ground.cluster.broker_configs()
-    if OPEN_DOOR in configs and own not in fence.super_users and found and not _is_let(found[0], own, ban, names):
+    if (
+        OPEN_DOOR in configs
+        and own not in fence.super_users
+        and found
+        and not _is_let(found[0], own, ban, ground.resources(ban, names))
+    ):
         need, more = ("Read", " (and Write, for the reverse link)") if ban.kind == "TOPIC" else ("Describe", "")
         return CheckResult.failed(
             name,
@@ -270,7 +275,7 @@ def _probe(ctx: Context, ground: Ground, ban: Ban, names: tuple[str, ...], found
             f"{principal} may not describe {error.resource}",
             remedy=f"grant {principal} Write on the topics, which implies Describe",
         )
-    refused = sorted({name for names_denied in denied.values() for name in names_denied} - _ours(ctx, ground, ban))
+    refused = sorted({*ground.resources(ban, frozenset().union(*denied.values()))} - _ours(ctx, ground, ban))
     if refused:
         return CheckResult.failed(
             name,

@@ -448,7 +448,7 @@ def _snapshot(ctx: Context, at: Ground, fence: Fence, ban: Ban, names: tuple[str
     if ban.rehearses:
         principals = set()
     snapshot = Snapshot(
-        names=tuple(sorted({*names, *(old.names if old else ())})),
+        names=tuple(sorted({*at.resources(ban, names), *(old.names if old else ())})),
         principals=tuple(sorted(principals)),
         probe=at.probe_principal,
         theirs=(),
@@ -489,7 +489,7 @@ class _Work:
         self._record = FenceRecord(
             state=FenceState.FENCING,
             kind=self.fence.kind,
-            names=self.names if snapshot is None else snapshot.names,
+            names=self.names if snapshot is None else tuple(sorted({*self.names, *(stood.names if stood else ())})),
             cluster=self.at.cluster.cluster_id(),
             at=ctx.stamp(),
             snapshot=snapshot,

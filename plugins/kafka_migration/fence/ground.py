@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -28,6 +28,10 @@ class Ground:
     own_principal: str
     probe_principal: str
     call_seconds: float
+
+    def resources(self, ban: Ban, names: Iterable[str]) -> tuple[str, ...]:
+        """What ACLs on the cluster call the topics or groups ``names``."""
+        return tuple(map(self.cluster.topic_here, names) if ban.kind == "TOPIC" else names)
 
 
 def require_producers(ctx: Context) -> Producers:

@@ -42,9 +42,9 @@ class FenceState(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Whom a fence denies on what: every one of ``principals`` on every one of ``names``, and ``probe`` last, but for
-    ``theirs``, the ACLs among these that were there before. ``before`` and ``count`` are the digest and the number of
-    all ACLs that there were then."""
+    """Whom a fence denies on what: every one of ``principals`` on every one of ``names``, as ACLs call them, and
+    ``probe`` last, but for ``theirs``, the ACLs among these that were there before. ``before`` and ``count`` are the
+    digest and the number of all ACLs that there were then."""
 
     names: tuple[str, ...]
     principals: tuple[str, ...]

@@ -23,6 +23,7 @@ from kafka_migration.groups.looks import MOVABLE_PROTOCOLS, Commits, subscribed_
 from kafka_migration.groups.record import GroupRecord, Policy, Step, Translation
 from kafka_migration.kafka.types import CommittedOffset, GroupState
 from kafka_migration.link import reverse
+from kafka_migration.migration.joined import names_of
 from kafka_migration.topics.declared import KIND as TOPICS
 
 if TYPE_CHECKING:
@@ -60,7 +61,11 @@ def shared_with_others(ctx: Context, outside: Mapping[str, Iterable[str]]) -> tu
     if not wanted:
         return ()
     # A migration that is done holds nothing any more.
-    held = {topic: by for by, topic in ctx.journal.of_others(TOPICS) if topic in wanted}
+    here = {ctx.target.topic_here(topic): topic for topic in wanted}
+    held: dict[str, str] = {}
+    for other in ctx.journal.others():
+        there = map(names_of(other).on_target, other.all(TOPICS))
+        held |= {here[name]: other.migration for name in there if name in here}
     held |= ctx.journal.held_elsewhere(wanted)
     found = {group: [f"{t} ({held[t]})" for t in sorted(topics) if t in held] for group, topics in outside.items()}
     return tuple(f"group {group} also reads {listed(names)}" for group, names in sorted(found.items()) if names)

@@ -286,6 +286,8 @@ def may_write_target(facts: Facts) -> Finding:
     for topic in allowed.keys() & set(ctx.target.topic_names()):
         allowed[topic] |= {"CREATE"}
     state = {topic: allowed.pop(topic) for topic in ledger.PARTITIONS}
+    # As whoever grants them knows them.
+    allowed = {ctx.target.topic_here(topic): has for topic, has in allowed.items()}
     missing = _lacking("target", On.TOPICS, allowed) + _lacking("target", On.STATE, state)
     transactional_id = ctx.link.transactional_id
     if not ctx.target.may_use_transactional_id(transactional_id):

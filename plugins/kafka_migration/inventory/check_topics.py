@@ -22,12 +22,14 @@ from kafka_migration.inventory.facts import (
     unchecked,
     warned,
 )
+from kafka_migration.migration.joined import names_of
 from kafka_migration.topics.declared import KIND, Action
 from kafka_migration.topics.specs import is_old_format
 from kafka_migration.waves.sizing import ASSUMED_BYTES_PER_SECOND, copy_seconds, with_margin
 
 #: Per broker, as Kafka's operators advise.
 _MANY_PARTITIONS = 4000
+_LONGEST_NAME = 249
 
 
 def matches(facts: Facts) -> Finding:
@@ -81,12 +83,15 @@ def no_other_migration(facts: Facts) -> Finding:
 def _moved_by_others(facts: Facts) -> list[str]:
     """Groups that another migration has moved, and that read topics which this one has not made yet."""
     new = facts.inventory.topics.keys() - facts.ctx.journal.all(KIND).keys()
-    return [
-        f"{group} ({journal.migration}) reads {listed(sorted(read))}"
-        for journal in facts.ctx.journal.others()
-        for group, record in sorted(GroupRecord.all(journal).items())
-        if record.is_moved and (read := record.subscription & new)
-    ]
+    here = {facts.ctx.target.topic_here(topic): topic for topic in new}
+    found = []
+    for journal in facts.ctx.journal.others():
+        called = names_of(journal).on_target
+        for group, record in sorted(GroupRecord.all(journal).items()):
+            read = {here[name] for name in map(called, record.subscription) if name in here}
+            if record.is_moved and read:
+                found.append(f"{group} ({journal.migration}) reads {listed(sorted(read))}")
+    return found
 
 
 def target_topics(facts: Facts) -> Finding:
@@ -102,6 +107,22 @@ def target_topics(facts: Facts) -> Finding:
             f"{evidence}; configs that are left out: {listed(left)}", "nothing to do, if the target does not need them"
         )
     return passed(evidence or "nothing to create")
+
+
+def names_on_target(facts: Facts) -> Finding:
+    """How topics are called there. Those that would share a name, or came from there, are problems of their steps."""
+    topics, called = facts.inventory.topics, facts.ctx.plan.topic_names
+    names = {topic: called.on_target(topic) for topic in sorted(topics)}
+    if long := [name for name in names.values() if len(name) > _LONGEST_NAME]:
+        remedy = f"Kafka takes {_LONGEST_NAME} characters: give these topics other names (naming.topics)"
+        return failed(f"names that are too long for the target: {listed(long)}", remedy)
+    shown = listed(f"{topic} is called {name}" for topic, name in names.items())
+    if unused := sorted(called.renamed.keys() - topics.keys()):
+        return warned(
+            f"on the target {shown}; naming.topics has none of the plan's topics in {listed(unused)}",
+            "correct them, if they are not excluded, or to come",
+        )
+    return passed(f"on the target {shown}")
 
 
 def replication(facts: Facts) -> Finding:

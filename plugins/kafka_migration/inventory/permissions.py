@@ -105,6 +105,11 @@ FENCE_RIGHTS: tuple[Right, ...] = (
     Right(side="target", on=On.CLUSTER, operation="Alter", why="`create`, `switch` and `switch --back` do so here"),
 )
 
+#: Of plans that rename topics.
+NAMING_RIGHTS: tuple[Right, ...] = (
+    Right(side="source", on=On.STATE, operation="Read", why="`create` refuses what a link has copied from the target"),
+)
+
 _WAY_BACK = "the way back"
 #: Of no use to a migration that goes through: asked for by name where it is wanted.
 OPTIONAL_RIGHTS: tuple[Right, ...] = (
@@ -196,8 +201,9 @@ def named(topics: Iterable[str], groups: Iterable[str]) -> Names:
 def rules(plan: Plan, side: Side, names: Names, *, optional: bool = False) -> tuple[Rule, ...]:
     """Every ACL that the principal on ``side`` needs, in the order of the table; or, ``optional``, those beside."""
     own = transactional_id(plan)
+    topics = names.topics if side == "source" else _on_target(plan, names.topics)
     resources: Mapping[On, Mapping[str, bool]] = {
-        On.TOPICS: names.topics,
+        On.TOPICS: topics,
         On.GROUPS: names.groups,
         # On the source stands which links write to its topics, and nothing else.
         On.STATE: dict.fromkeys(sorted(ledger.PARTITIONS) if side == "target" else [ledger.LINKS_TOPIC], False),
@@ -208,13 +214,30 @@ def rules(plan: Plan, side: Side, names: Names, *, optional: bool = False) -> tu
     }
     fences = {} if plan.producers is None else {"source": plan.producers.fence, "target": plan.producers.target_fence}
     fenced = {on for on, fence in fences.items() if fence is not None and fence.kind == "acl_deny"}
-    rights = OPTIONAL_RIGHTS if optional else (*RIGHTS, *(right for right in FENCE_RIGHTS if right.side in fenced))
+    needed = (*RIGHTS, *(right for right in FENCE_RIGHTS if right.side in fenced))
+    rights = OPTIONAL_RIGHTS if optional else needed if plan.topic_names.are_same else (*needed, *NAMING_RIGHTS)
     return tuple(
         Rule(right=right, name=name, prefixed=prefixed)
         for right in rights
         if right.side == side
         for name, prefixed in resources[right.on].items()
     )
+
+
+def _on_target(plan: Plan, topics: Mapping[str, bool]) -> dict[str, bool]:
+    """As the target calls them. Raises BadInput for a prefix of which topics are called otherwise there."""
+    called, found = plan.topic_names, dict[str, bool]()
+    for topic, is_prefix in topics.items():
+        name = called.prefix_on_target(topic) if is_prefix else called.on_target(topic)
+        if name is None:
+            raise BadInput(
+                f"topics with the prefix {topic} are renamed one by one (naming.topics): no ACL can express that",
+                field="topics.include",
+                value=topic,
+                remedy="give --names, with connections that may describe everything: the clusters are asked for names",
+            )
+        found[name] = is_prefix
+    return found
 
 
 def transactional_id(plan: Plan) -> str:

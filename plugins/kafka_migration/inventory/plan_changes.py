@@ -16,7 +16,7 @@ from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.listing import listed
 from kafka_migration.groups.record import GroupRecord
 from kafka_migration.migration import cancellation
-from kafka_migration.migration.joined import joined, pending
+from kafka_migration.migration.joined import has_made_topics, joined, pending
 from kafka_migration.plans.changes import Change
 from kafka_migration.topics import locks
 from kafka_migration.topics.declared import KIND as TOPIC
@@ -93,7 +93,12 @@ def _refusals(ctx: Context) -> list[_Refusal]:
     changed = pending(ctx)
     if not changed:
         return []
-    found = [_Refusal(f"{change}", change.remedy) for change in changed if change.remedy]
+    is_free = not has_made_topics(ctx.journal)
+    found = [
+        _Refusal(f"{change}", change.remedy)
+        for change in changed
+        if change.remedy and not (is_free and change.field.split(".")[0] == "naming")
+    ]
     moves = {name: record for name, record in GroupRecord.all(ctx.journal).items() if _has_left(record)}
     if any(change.field.startswith("groups.") for change in changed):
         found += [

@@ -54,6 +54,14 @@ class Cluster(OffsetCalls, GroupCalls, AclCalls, ResourceCalls, RightsCalls):
         """End all connections. The next call would open them again."""
         self._clients.close()
 
+    def topic_here(self, topic: str) -> str:
+        """How ``topic`` is called on this cluster: for what names it beside this class, such as ACLs and clients."""
+        return topic
+
+    def wire(self) -> dict[str, object]:
+        """What a :class:`~kafka_migration.wire.cluster.WireCluster` of this cluster is made with. Holds secrets."""
+        return self.connection.kafka_python()
+
     def cluster_id(self) -> str:
         """The id that the cluster was formatted with: two connections with the same id are the same cluster."""
         return str(self._describe().cluster_id)

@@ -121,7 +121,7 @@ class Forwarder:
     def _read(
         self, consumer: Consumer, tp: TopicPartition, at: int, end: int, batches: Sequence[tuple[int, int]]
     ) -> Iterator[tuple[list[Record], int]]:
-        consumer.assign([RdTopicPartition(tp.topic, tp.partition, at)])
+        consumer.assign([RdTopicPartition(self._source.topic_here(tp.topic), tp.partition, at)])
         firsts = [first for first, _ in batches]
         pending: list[Record] = []
         size = 0
@@ -200,18 +200,18 @@ class Forwarder:
     def _produce(self, tp: TopicPartition, value: bytes | None, key: bytes | None, **fields: Any) -> None:
         while True:
             try:
-                self._producer.produce(tp.topic, value, key, tp.partition, **fields)
+                self._producer.produce(self._target.topic_here(tp.topic), value, key, tp.partition, **fields)
                 return
             except BufferError:
                 self._producer.poll(0.1)
 
     def _require_taken(self, tp: TopicPartition, failures: Sequence[tuple[Record, KafkaError]], left: int) -> None:
         for record, error in failures:
-            where = f"{tp}, source offset {record.offset}"
+            where, here = f"{tp}, source offset {record.offset}", self._target.topic_here(tp.topic)
             if error.code() in (codes.MESSAGE_TOO_LARGE, codes.RECORD_LIST_TOO_LARGE):
                 raise Refused(
-                    f"target: topic {tp.topic} takes no record as large as the one at {where} ({record.size:,} bytes)",
-                    remedy=f"raise max.message.bytes of topic {tp.topic} on the target, then run this again",
+                    f"target: topic {here} takes no record as large as the one at {where} ({record.size:,} bytes)",
+                    remedy=f"raise max.message.bytes of topic {here} on the target, then run this again",
                 )
             if error.code() in (codes.INVALID_TIMESTAMP, codes.INVALID_RECORD):
                 raise Refused(

@@ -49,9 +49,10 @@ class Entry(NamedTuple):
 
 
 class TopicLog:
-    """One internal topic on the target, reached with librdkafka's ``properties``."""
+    """One internal topic on the target, or the cluster ``role``, reached with librdkafka's ``properties``."""
 
-    def __init__(self, properties: Mapping[str, str], topic: str) -> None:
+    def __init__(self, properties: Mapping[str, str], topic: str, *, role: str = "target") -> None:
+        self._role = role
         self.topic, self.partitions = topic, (ledger.PARTITIONS | ledger.SELDOM_PARTITIONS)[topic]
         self._properties = dict(properties)
         self._servers = str(properties.get("bootstrap.servers", ""))
@@ -74,8 +75,9 @@ class TopicLog:
             self._consumer = None
         self._producer = None
 
-    def exists(self) -> bool:
-        """True if the topic is there: a migration that never began has none.
+    def exists(self, *, is_written: bool = True) -> bool:
+        """True if the topic is there: a migration that never began has none. Whether it keeps what is written to it is
+        looked at, too, unless it is only read.
 
         Raises NotAuthorized if the principal may not describe it, there or not: what is hidden is not absent.
         """
@@ -87,7 +89,8 @@ class TopicLog:
             if _code(error) == codes.UNKNOWN_TOPIC_OR_PARTITION:
                 return False
             raise self._translated("Read", error) from error
-        self._compare(admin, len(found.partitions), min(len(partition.replicas) for partition in found.partitions))
+        if is_written:
+            self._compare(admin, len(found.partitions), min(len(partition.replicas) for partition in found.partitions))
         return True
 
     def _compare(self, admin: AdminClient, partitions: int, replicas: int) -> None:
@@ -321,8 +324,8 @@ class TopicLog:
 
     def _translated(self, operation: str, error: KafkaException) -> MigrationError:
         if _code(error) in _UNAUTHORIZED:
-            return NotAuthorized("target", operation, f"topic {self.topic}")
-        return ClusterUnreachable("target", self._servers, str(error.args[0]))
+            return NotAuthorized(self._role, operation, f"topic {self.topic}")
+        return ClusterUnreachable(self._role, self._servers, str(error.args[0]))
 
 
 def _answer(asked: Future[Any]) -> Any:

@@ -86,7 +86,7 @@ def cut_off(ctx: Context, partitions: Iterable[TopicPartition]) -> dict[TopicPar
 @contextmanager
 def _destination(ctx: Context) -> Iterator[WireCluster]:
     client_id = f"{ctx.link.transactional_id}.seal"
-    properties = {**ctx.destination.connection.kafka_python(), "client_id": client_id}
+    properties = {**ctx.destination.wire(), "client_id": client_id}
     with closing(Selector()) as net, closing(WireCluster(net, properties, ctx.direction.destination)) as cluster:
         yield cluster
 

@@ -84,7 +84,7 @@ def look(ctx: Context) -> tuple[Stray, ...]:
     grown = {tp: at for tp, at in since.items() if ends[tp] > at}
     if not grown:
         return ()
-    there = headers.read(ctx.source.connection.kafka_python(), ctx.source.role, grown, ends)
+    there = headers.read(ctx.source.wire(), ctx.source.role, grown, ends)
     # Behind the reading: a producer is noted before its first record is sent.
     own = {identity.producer_id for identity in newest.link.fences().values()}
     is_reverse = newest.direction is Direction.REVERSE
@@ -289,7 +289,8 @@ def _require_places(ctx: Context, found: Iterable[Stray]) -> None:
         if tp.topic not in there or tp.partition >= there[tp.topic].partitions:
             raise Refused(
                 f"target: there is no {tp}, to which {strays[tp].records:,} records of the source are to be forwarded",
-                remedy=f"create topic {tp.topic} with that partition, or give the records up (--give-up)",
+                remedy=f"create topic {ctx.target.topic_here(tp.topic)} with that partition, or give the records up"
+                " (--give-up)",
             )
     for tp, log in (ctx.source.ends(strays, committed=True) if strays else {}).items():
         if log.undecided and log.end < strays[tp].end:

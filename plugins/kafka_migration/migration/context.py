@@ -20,11 +20,13 @@ from functools import cache
 from typing import Any, Protocol
 
 from kafka_migration.domain import ledger
-from kafka_migration.domain.direction import HOME, SOURCE, Direction, Side
+from kafka_migration.domain.direction import HOME, SOURCE, TARGET, Direction, Side
 from kafka_migration.domain.errors import ClusterUnreachable, NotAuthorized, Refused
 from kafka_migration.kafka.cluster import Cluster, Role
 from kafka_migration.kafka.lookup import find_connection
+from kafka_migration.kafka.renamed import renamed
 from kafka_migration.kafka.topic_log import TopicLog
+from kafka_migration.migration.joined import require_names
 from kafka_migration.migration.signing import Keyring, find_keys
 from kafka_migration.plans.base import PLAIN_NAME
 from kafka_migration.plans.model import Plan
@@ -163,6 +165,11 @@ class Context:
         """Where journal and links live."""
         return self.cluster(HOME)
 
+    def called_on_target(self, topic: str) -> str:
+        """For people who are to look for ``topic`` there: with its name on the target, where that is another one."""
+        here = self.target.topic_here(topic)
+        return topic if here == topic else f"{topic} (there: {here})"
+
     @property
     def is_first(self) -> bool:
         """Whether the link is the one that a migration begins with: what later ones copy is decided by it."""
@@ -265,8 +272,9 @@ def open_context(
     # Thousands of topics are answered with a million objects: the collector would walk them all again and again.
     gc.set_threshold(50_000)
     with ExitStack() as stack:
+        names = plan.topic_names
         source = stack.enter_context(closing(Cluster("source", find_connection(plan.source))))
-        target = stack.enter_context(closing(Cluster("target", find_connection(plan.target))))
+        target = renamed(stack.enter_context(closing(Cluster("target", find_connection(plan.target)))), names)
         properties = target.connection.librdkafka()
         is_made = False
 
@@ -277,12 +285,16 @@ def open_context(
         def open_state(*, make: bool) -> tuple[Journal, LinkState, SegmentStore]:
             link = open_link(Direction.FORWARD, make=make)
             store = _journal_store(TopicLog(properties, ledger.JOURNAL_TOPIC), create=make)
-            journal = stack.enter_context(closing(Journal(store, plan.name)))
+            journal = stack.enter_context(closing(Journal(store, plan.name, locked_as=names.on_target)))
             log = TopicLog(properties, ledger.SEGMENTS_TOPIC)
             segments = stack.enter_context(closing(SegmentStore(log, plan.name, create=make)))
             nonlocal is_made
             is_made = link.is_stored and isinstance(store, TopicStore)
             return journal, link, segments
+
+        def connect_by_name(role: Role, conn_id: str, timeout_seconds: float) -> Cluster:
+            cluster = connect(role, conn_id, timeout_seconds)
+            return renamed(cluster, names) if role == TARGET else cluster
 
         try:
             # First of all: it names in seconds, and in words, why there is no connection.
@@ -297,6 +309,9 @@ def open_context(
                 LinkState(plan.name, memory, None, None),
                 SegmentStore(),
             )
+        if not to_check:
+            # `check` names it among its checks.
+            require_names(journal, plan)
         ctx = Context(
             plan=plan,
             source=source,
@@ -306,6 +321,7 @@ def open_context(
             segments=segments,
             log=log,
             dry_run=dry_run,
+            connect=connect_by_name,
             on_make_state=None if is_made else lambda: open_state(make=True),
             # Kept: what looks at groups that were rolled back asks for it again and again.
             on_open_link=cache(open_link),

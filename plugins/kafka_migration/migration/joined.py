@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kafka_migration.domain.errors import Refused
+from kafka_migration.domain.names import SAME, TopicNames
 from kafka_migration.plans.changes import Change, changes
 from kafka_migration.plans.load import restore_plan
 from kafka_migration.plans.patterns import TopicSelection
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from kafka_migration.state.journal import Journal
 
 KIND, NAME, MIRROR = "plan", "plan", "mirror"
+#: Records of topics that were created or adopted, that were about to be, and that are to be copied again.
+_MADE = ("topic", "topic-intent", "again")
 
 #: Plans before the one that joined last that are remembered.
 _KEPT = 50
@@ -81,6 +86,29 @@ def of(journal: Journal) -> Joined | None:
         changes=tuple(Change.from_dict(change) for change in value.get("changes", ())),
         earlier=tuple(value.get("earlier", ())),
     )
+
+
+def names_of(journal: Journal) -> TopicNames:
+    """How topics are called on the target by the plan that joined the migration of ``journal`` last."""
+    last = of(journal)
+    with suppress(InvalidPlan):
+        return SAME if last is None else last.plan().topic_names
+    return SAME
+
+
+def has_made_topics(journal: Journal) -> bool:
+    """Whether there are topics on the target whose names this migration chose, or was about to."""
+    return any(journal.all(kind) for kind in _MADE)
+
+
+def require_names(journal: Journal, plan: Plan) -> None:
+    """Raise Refused if ``plan`` calls topics otherwise than the plan did by which they were made: nothing of them would
+    be found on the target, and what is would be somebody else's."""
+    if of(journal) is not None and names_of(journal) != plan.topic_names and has_made_topics(journal):
+        raise Refused(
+            f"migration {plan.name} has topics on the target by other names than naming of this plan gives them",
+            remedy="give naming its former value, or migrate by a plan of another name",
+        )
 
 
 def pending(ctx: Context) -> tuple[Change, ...]:

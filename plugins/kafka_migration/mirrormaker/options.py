@@ -135,7 +135,7 @@ FLOW: Mapping[str, Counterpart] = _table(
         no_counterpart("records are copied as they are; have a stream processor change them, behind the migration"),
         "transforms predicates",
     ),
-    (not_needed("the migration keeps topic names"), "replication.policy.separator"),
+    (taken("naming.separator, unless the policy keeps names"), "replication.policy.separator"),
     (
         not_needed("its own state stands in topics called kafka-migration.*"),
         "replication.policy.internal.topic.separator.enabled",
@@ -292,8 +292,10 @@ def of_flow(name: str, value: str) -> Counterpart | None:
     match name:
         case "replication.policy.class" if value.strip() == IDENTITY:
             return taken("naming: identity")
+        case "replication.policy.class" if value.strip() == PREFIXED:
+            return taken("naming.prefix: the alias of the source")
         case "replication.policy.class":
-            return no_counterpart("topics keep their names (naming: identity), and have no prefix on the target")
+            return no_counterpart("topics keep their names, unless the plan's section naming calls them otherwise")
         case "replication.factor" if value.strip() == "-1":
             return not_needed("a topic has as many replicas as on the source (topic_defaults.replication_factor)")
         case "sync.topic.configs.enabled":

@@ -195,16 +195,18 @@ def _differences(found: Configuration, flows: Sequence[Flow], plans: Mapping[str
         if flow.is_first and flow.start() is None:
             yield "Everything that is there is copied; MirrorMaker 1 began with what was new (auto.offset.reset)."
         if _has_prefixes(flow):
-            separator = flow.value("replication.policy.separator", ".")
+            name = f"{flow.source}{_separator(flow)}orders"
             yield (
-                f"{flow.title}: topics keep their names. MirrorMaker calls orders {flow.source}{separator}orders on the"
-                " target."
+                f"{flow.title}: orders is called {name} on the target, as MirrorMaker has it: consumers that are moved"
+                f" subscribe to {name} there. `naming: identity` in the plan keeps names."
             )
         if not flow.is_first and "sync.topic.acls.enabled" not in flow.options:
             yield f"{flow.title}: ACLs are not copied by and by, as MirrorMaker 2 does: `access --apply` makes them."
         if not flow.is_first and flow.is_on("heartbeats.replication.enabled", default=True):
             yield f"{flow.title}: MirrorMaker's heartbeats are not copied."
     for one, other in itertools.combinations(flows, 2):
+        if _has_prefixes(one) and _has_prefixes(other):
+            continue
         if (one.source, one.target) == (other.target, other.source):
             yield (
                 f"{one.title} and {other.title}: run one of the two. A migration has a way back of its own, and what"
@@ -221,7 +223,11 @@ def _differences(found: Configuration, flows: Sequence[Flow], plans: Mapping[str
 def _has_prefixes(flow: Flow) -> bool:
     if flow.is_first or flow.value("replication.policy.class", options.PREFIXED) != options.PREFIXED:
         return False
-    return flow.value("replication.policy.separator", ".") != ""
+    return _separator(flow) != ""
+
+
+def _separator(flow: Flow) -> str:
+    return flow.value("replication.policy.separator", ".")
 
 
 def _plan_name(flow: Flow) -> str:
@@ -236,6 +242,8 @@ def _plan(flow: Flow, ids: Mapping[Side, str], name: str) -> dict[str, Any]:
         "target": ids["target"],
         "topics": _topics(flow),
     }
+    if _has_prefixes(flow):
+        fields["naming"] = {"prefix": flow.source, "separator": _separator(flow)}
     if flow.has_groups and (groups := _groups(flow)):
         fields["groups"] = groups
     if (factor := _number(flow, "replication.factor")) is not None and factor > 0:
@@ -265,7 +273,7 @@ def _topics(flow: Flow) -> dict[str, Any]:
     exclude = _excluded(flow, "topics", _EXCLUDED_TOPICS)
     internal, heartbeats = list(_INTERNAL), ["heartbeats"]
     if _has_prefixes(flow):
-        separator = pattern_of(flow.value("replication.policy.separator", "."))
+        separator = pattern_of(_separator(flow))
         # What came from there does not go back, by however many clusters.
         exclude.append(f"(.*{separator})?{pattern_of(flow.target)}{separator}.+")
         heartbeats += [f"{pattern_of(alias)}{separator}heartbeats" for alias in sorted(flow.aliases)]

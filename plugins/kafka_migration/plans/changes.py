@@ -16,7 +16,8 @@ _FIXED = {
     " migrated from by a plan of another name",
     "target": "name this connection again, and change the addresses in the connection itself; another cluster is"
     " migrated to by a plan of another name",
-    "naming": "give it its former value: topics were created by it, and their copies are found by it",
+    "naming": "give it its former value, as topics were created by it, and their copies are found by it; or migrate by"
+    " a plan of another name",
 }
 
 _NEXT_START = "from the next start of the mirror on"
@@ -78,7 +79,7 @@ def _differing(path: str, before: Any, now: Any) -> Iterator[tuple[str, tuple[An
 
 def _change(field: str, before: Any, now: Any) -> Change:
     holds = next((holds for place, holds in _HOLDS.items() if f"{field}.".startswith(f"{place}.")), _AT_ONCE)
-    remedy = _FIXED.get(field, "")
+    remedy = next((remedy for place, remedy in _FIXED.items() if f"{field}.".startswith(f"{place}.")), "")
     return Change(
         field=field,
         before=json.dumps(before, ensure_ascii=False),

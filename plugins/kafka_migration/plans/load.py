@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import UnionType
-from typing import Any, TypeAlias, Union, get_args, get_origin
+from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -181,6 +181,8 @@ def _model_at(path: Place) -> type[BaseModel] | None:
 def _model_in(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and get_origin(annotation) is None:
         return annotation if issubclass(annotation, BaseModel) else None
+    if get_origin(annotation) is Annotated:
+        return _model_in(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType, tuple):
         return next((model for arg in get_args(annotation) if (model := _model_in(arg))), None)
     return None

@@ -13,8 +13,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
+    Discriminator,
     Field,
     SerializerFunctionWrapHandler,
+    Tag,
     ValidationInfo,
     field_validator,
     model_serializer,
@@ -23,6 +25,7 @@ from pydantic import (
 
 from kafka_migration.domain.digest import digest_of
 from kafka_migration.domain.direction import SOURCE, TARGET, Side
+from kafka_migration.domain.names import SAME, TopicNames
 from kafka_migration.plans.access import Access
 from kafka_migration.plans.alerts import Alerts
 from kafka_migration.plans.base import (
@@ -340,6 +343,47 @@ class Drain(PlanModel):
         return self
 
 
+#: How names begin that are not for topics of a plan.
+_RESERVED = ("__", "kafka-migration.")
+
+
+class Naming(PlanModel):
+    """How topics are called on the target, where they do not keep their names."""
+
+    prefix: Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{0,100}$")] = ""
+    """What stands before a topic's name on the target, with the separator behind it: MirrorMaker 2 puts the source
+    cluster's alias there. Empty for none."""
+
+    separator: Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{0,20}$")] = "."
+    """What stands between prefix and name."""
+
+    topics: dict[Name, Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]] = Field(default_factory=dict)
+    """Topics that are called otherwise: names on the target by names on the source."""
+
+    @model_validator(mode="after")
+    def _each_name_leads_back(self) -> Naming:
+        found = Contradictions()
+        if not self.prefix and not self.topics:
+            found.add(("prefix",), "", "renames nothing", "give a prefix, or topics; or write `naming: identity`")
+        before = f"{self.prefix}{self.separator}" if self.prefix else ""
+        # With the first letters of a topic's name behind it, too.
+        if before and any(before.startswith(own) or own.startswith(before) for own in _RESERVED):
+            found.add(("prefix",), self.prefix, "is how Kafka's own topics begin, or the migration's", "choose another")
+        seen: dict[str, str] = {}
+        for topic, name in self.topics.items():
+            if (other := seen.setdefault(name, topic)) != topic:
+                found.add(("topics", topic), name, f"{other} is called so already", "give each a name of its own")
+            elif name.startswith(_RESERVED):
+                found.add(("topics", topic), name, "is a name of Kafka's own, or of the migration's", "choose another")
+        found.raise_any(type(self).__name__)
+        return self
+
+    @property
+    def names(self) -> TopicNames:
+        """For who asks the clusters."""
+        return TopicNames(prefix=self.prefix + self.separator if self.prefix else "", renamed=dict(self.topics))
+
+
 class Plan(PlanModel):
     """One migration of topics and consumer groups from a source to a target Kafka cluster."""
 
@@ -364,8 +408,12 @@ class Plan(PlanModel):
     waves: Waves | None = None
     """Which of them move together, one wave after another; null for all in one."""
 
-    naming: Literal["identity"] = "identity"
-    """How a target topic is named: identity, as on the source."""
+    naming: Annotated[
+        Annotated[Literal["identity"], Tag("identity")] | Annotated[Naming, Tag("naming")],
+        Discriminator(lambda value: "identity" if isinstance(value, str) else "naming"),
+    ] = "identity"
+    """How a target topic is named: identity, as on the source; or as this section has it. Everywhere else, in the plan,
+    in commands and in reports, a topic goes by its name on the source."""
 
     topic_defaults: TopicDefaults = TopicDefaults()
     """How target topics differ from their sources."""
@@ -498,6 +546,11 @@ class Plan(PlanModel):
         return self.producers is not None and (
             self.producers.in_workflow or self.producers.first or self.waves is not None
         )
+
+    @property
+    def topic_names(self) -> TopicNames:
+        """How topics are called on the target."""
+        return self.naming.names if isinstance(self.naming, Naming) else SAME
 
     def connection(self, side: Side) -> str:
         """The id of the connection to the cluster ``side``."""

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import re2
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from kafka_migration.domain.names import ELSEWHERE
 from kafka_migration.plans.base import Contradictions, Name, PlanModel, each_once, wrong
 
 #: Excluded from every plan that does not set ``topics.internal``.
@@ -175,7 +176,9 @@ class TopicSelection(Selection):
         return self
 
     def matches(self, name: str) -> bool:
-        """Whether the plan mirrors this topic. Kafka's own state topics never match."""
+        """Whether the plan mirrors this topic. Kafka's own state topics never match, nor what the target alone has."""
+        if name.startswith(ELSEWHERE):
+            return False
         return not _NEVER.fullmatch(name) and not matches_any(self.internal, name) and super().matches(name)
 
 

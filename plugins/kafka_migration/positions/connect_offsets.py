@@ -18,7 +18,7 @@ from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
 from kafka_migration.domain.listing import listed
 from kafka_migration.positions import json_text
 from kafka_migration.positions.texts import Position, rewritten, whole
-from kafka_migration.positions.translation import How, NotExact, Rules, Translated, Translator, row
+from kafka_migration.positions.translation import How, NotExact, Rules, Translated, Translator, require_same_names, row
 
 if TYPE_CHECKING:
     from kafka_migration.kafka.keyed_topic import KeyedTopic
@@ -218,6 +218,7 @@ def translate(
     if ``output`` has something else under a key that does not lie behind; CouldNotFindOut if what was written is not
     what is then read there.
     """
+    require_same_names(ctx)
     if output is not None:
         _require_another(source, output)
         output.require_compacted()

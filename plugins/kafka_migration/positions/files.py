@@ -20,7 +20,15 @@ from kafka_migration.domain.errors import BadInput, Refused
 from kafka_migration.positions import csv_text, json_text, spark_checkpoint
 from kafka_migration.positions.pieces import Piece
 from kafka_migration.positions.texts import rewritten
-from kafka_migration.positions.translation import NotExact, Rules, Translated, Translator, offsets, row
+from kafka_migration.positions.translation import (
+    NotExact,
+    Rules,
+    Translated,
+    Translator,
+    offsets,
+    require_same_names,
+    row,
+)
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
@@ -153,6 +161,7 @@ def translate(ctx: Context, found: Input, *, rules: Rules, output: Path | None =
     ``output`` such positions are in the result. Raises Refused if the input was changed meanwhile, or the output cannot
     be written.
     """
+    require_same_names(ctx)
     if output is not None:
         require_free(output, found.path)
     translator = Translator(ctx, rules)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.direction import SOURCE, TARGET, Direction
-from kafka_migration.domain.errors import Refused
+from kafka_migration.domain.errors import BadInput, Refused
 from kafka_migration.domain.generations import Generations
 from kafka_migration.domain.listing import listed
 from kafka_migration.domain.offset_map import OffsetMap
@@ -74,6 +74,17 @@ class NotExact(Refused):
         super().__init__(
             f"{source}: {len(found)} of {of} positions cannot be translated exactly, so nothing was written: {details}",
             remedy="; ".join(dict.fromkeys(one.remedy for _, one in found)),
+        )
+
+
+def require_same_names(ctx: Context) -> None:
+    """Raises BadInput under a plan that renames topics: where positions are kept, only their numbers are replaced."""
+    if not ctx.plan.topic_names.are_same:
+        raise BadInput(
+            "the plan renames topics, and what keeps positions would have to name them as the other cluster does",
+            field="naming",
+            remedy="translate what its group has committed (`translate --group`), or positions one by one"
+            " (`translate --offset`)",
         )
 
 

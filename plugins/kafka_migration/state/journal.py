@@ -1,8 +1,9 @@
 """The journal of a migration: what was done, by evidence, so that any later run knows where to go on.
 
 Keys are ``<migration>/<kind>/<id>``, so that migrations and parallel steps of one never write the same key. Locks are
-``_lock/<topic>/<migration>``: a compacted topic knows no compare-and-set, but its order is the same for every reader,
-so of two migrations that claim a topic the one whose claim stands first holds it, and the other withdraws.
+``_lock/<topic>/<migration>``, the topic by its name on the target: a compacted topic knows no compare-and-set, but its
+order is the same for every reader, so of two migrations that claim a topic the one whose claim stands first holds it,
+and the other withdraws.
 
 Owners of one thing within a migration (of a group that is moved) are ordered in the same log, the other way
 round: the newest claim wins, so that one of a dead process keeps nobody waiting. Whoever lost it ends at its next look.
@@ -11,7 +12,7 @@ round: the newest claim wins, so that one of a dead process keeps nobody waiting
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,10 +37,11 @@ class Claim:
 
 
 class Journal:
-    """The journal of the migration called ``migration``."""
+    """The journal of the migration called ``migration``. ``locked_as`` is how the target calls a topic: that is what
+    locks are on, since migrations may have other names for it."""
 
-    def __init__(self, store: Store, migration: str) -> None:
-        self._store, self.migration = store, migration
+    def __init__(self, store: Store, migration: str, *, locked_as: Callable[[str], str] = str) -> None:
+        self._store, self.migration, self._locked_as = store, migration, locked_as
 
     def record(self, kind: str, name: str, value: dict[str, Any]) -> None:
         """Write down ``value``; durable on return, and replaces what stood there."""
@@ -69,7 +71,11 @@ class Journal:
     def others(self) -> tuple[Journal, ...]:
         """Those of the other migrations that recorded something here, by name."""
         names = {key.partition("/")[0] for key in self._store.keys("")} - {self.migration, _LOCKS}
-        return tuple(Journal(self._store, name) for name in sorted(names))
+        return tuple(Journal(self._store, name, locked_as=self._locked_as) for name in sorted(names))
+
+    def called(self, locked_as: Callable[[str], str]) -> Journal:
+        """The same, with other names of the target for its topics."""
+        return Journal(self._store, self.migration, locked_as=locked_as)
 
     def deleted(self, kind: str) -> tuple[str, ...]:
         """Names of a kind whose records were removed, as far back as the store remembers that."""
@@ -107,11 +113,11 @@ class Journal:
 
     def holders(self, topics: Iterable[str]) -> dict[str, str]:
         """Which migration holds each of ``topics``; those that nobody holds are left out."""
-        wanted, held = set(topics), dict[str, str]()
+        wanted, held = {self._locked_as(topic): topic for topic in topics}, dict[str, str]()
         for key in self._store.keys(f"{_LOCKS}/"):
             _, topic, migration = key.split("/", 2)
             if topic in wanted:
-                held.setdefault(topic, migration)
+                held.setdefault(wanted[topic], migration)
         return held
 
     def held_elsewhere(self, topics: Iterable[str]) -> dict[str, str]:
@@ -128,7 +134,7 @@ class Journal:
         if others := self._of_others(before):
             # Not looked at again: whoever holds them may withdraw meanwhile, and nothing has been claimed here.
             return others
-        mine = [f"{_LOCKS}/{topic}/{self.migration}" for topic in wanted if topic not in before]
+        mine = [self._lock(topic) for topic in wanted if topic not in before]
         self._store.put_all({key: {"at": at} for key in mine})
         if others := self.held_elsewhere(wanted):
             self._store.put_all(dict.fromkeys(mine))
@@ -139,11 +145,14 @@ class Journal:
 
     def unlock(self, topics: Iterable[str]) -> None:
         """Give up what this migration holds."""
-        self._store.put_all({f"{_LOCKS}/{topic}/{self.migration}": None for topic in topics})
+        self._store.put_all({self._lock(topic): None for topic in topics})
 
     def close(self) -> None:
         """Give up the connection to the store."""
         self._store.close()
+
+    def _lock(self, topic: str) -> str:
+        return f"{_LOCKS}/{self._locked_as(topic)}/{self.migration}"
 
     def _key(self, kind: str, name: str) -> str:
         return f"{self.migration}/{kind}/{name}"

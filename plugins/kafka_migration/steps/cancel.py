@@ -231,6 +231,12 @@ def _fences(ctx: Context) -> list[str]:
     ]
 
 
+def _named(ctx: Context, topics: Iterable[str]) -> str:
+    """What the target calls ``topics``, where it has other names for them: what is done by hand goes by these."""
+    named = [ctx.called_on_target(topic) for topic in sorted(topics) if ctx.target.topic_here(topic) != topic]
+    return f" ({listed(named)})" if named else ""
+
+
 def _used_by_others(ctx: Context, todo: Iterable[Outgoing]) -> list[_Refusal]:
     """Topics that would be deleted and that somebody else writes to, or reads."""
     going = {one.topic: one for one in todo if one.action is Action.DELETE}
@@ -239,10 +245,12 @@ def _used_by_others(ctx: Context, todo: Iterable[Outgoing]) -> list[_Refusal]:
     found = []
     if readers := sorted({*recopy.positions_on_target(ctx, going), *_readers(ctx, going)}):
         remedy = "stop them on the target and delete their offsets there (kafka-consumer-groups.sh --delete-offsets)"
-        found.append(_Refusal(f"groups use these topics on the target: {listed(readers)}", f"{remedy}; {_KEEP}"))
+        evidence = f"groups use these topics on the target: {listed(readers)}"
+        found.append(_Refusal(evidence, f"{remedy}{_named(ctx, going)}; {_KEEP}"))
     if written := _written_by_others(ctx, going.values()):
         remedy = "find out who writes there; if nobody needs that, delete these topics by hand and run this again"
-        found.append(_Refusal(f"somebody else wrote to the target: {listed(written)}", f"{remedy}; {_KEEP}"))
+        evidence = f"somebody else wrote to the target: {listed(written)}"
+        found.append(_Refusal(evidence, f"{remedy}{_named(ctx, going)}; {_KEEP}"))
     return found
 
 
@@ -308,7 +316,7 @@ def _cut_off(ctx: Context, *, keep_topics: bool) -> None:
                 f"migration {ctx.plan.name} is fenced, and no topic was deleted, as somebody else wrote to the target:"
                 f" {listed(seen, separator='; ')}",
                 remedy="find out who writes there; if nobody needs that, delete these topics by hand and run this"
-                f" again; {_KEEP}",
+                f" again{_named(ctx, going)}; {_KEEP}",
             )
         if going:
             claim.await_landing()

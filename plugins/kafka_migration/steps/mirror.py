@@ -130,9 +130,9 @@ def apply(
     )
     mirror = Mirror(
         link=ctx.link,
-        source={**ctx.origin.connection.kafka_python(), "client_id": f"{ctx.link.transactional_id}.source"},
-        target={**ctx.destination.connection.kafka_python(), "client_id": f"{ctx.link.transactional_id}.target"},
-        home=None if ctx.destination is ctx.home else ctx.home.connection.kafka_python(),
+        source={**ctx.origin.wire(), "client_id": f"{ctx.link.transactional_id}.source"},
+        target={**ctx.destination.wire(), "client_id": f"{ctx.link.transactional_id}.target"},
+        home=None if ctx.destination is ctx.home else ctx.home.wire(),
         direction=ctx.direction,
         runner=runner,
         settings=settings,

@@ -42,14 +42,17 @@ class Again:
     halts: tuple[str, ...] = ()
     #: Where translated positions in it were written, if they were.
     positions: str = ""
+    #: What the target calls it.
+    here: str = ""
 
     def __str__(self) -> str:
         """One line for people: the same in a dry run and in earnest."""
         why = f" (halted: {', '.join(self.halts)})" if self.halts else " (begun before)"
         spec = self.declared.spec
+        it = self.here if self.here not in ("", self.topic) else "it"
         void = f"; positions in it are void ({self.positions}): translate them again then" if self.positions else ""
         return (
-            f"copy {self.topic} again{why}: delete it on the target, create it with {spec.partitions} partitions and"
+            f"copy {self.topic} again{why}: delete {it} on the target, create it with {spec.partitions} partitions and"
             f" its configs, and mirror it from where it began{void}"
         )
 
@@ -105,9 +108,10 @@ def apply(ctx: Context, topics: Sequence[str], *, unsealed: bool = False) -> tup
 
 def _one(ctx: Context, topic: str) -> Again:
     note, positions = ctx.journal.read(AGAIN, topic), readers.of(ctx, [topic]).get(topic, "")
+    here = ctx.target.topic_here(topic)
     if note is not None:
         declared = Declared.from_dict(topic, note)
-        return Again(topic=topic, old_id=note["old_id"], declared=declared, positions=positions)
+        return Again(topic=topic, old_id=note["old_id"], declared=declared, positions=positions, here=here)
     halts = tuple(f"{tp} {halt.reason}" for tp, halt in sorted(ctx.link.halts().items()) if tp.topic == topic)
     if not halts:
         raise Refused(
@@ -124,13 +128,13 @@ def _one(ctx: Context, topic: str) -> Again:
         raise Refused(
             f"the target's brokers give topics no ids (before Kafka 2.8), so topic {topic} cannot be distinguished from"
             " the one that would replace it",
-            remedy="delete it on the target, and migrate it under a plan of another name",
+            remedy=f"delete {ctx.target.topic_here(topic)} on the target, and migrate it under a plan of another name",
         )
     declared = _declared(ctx, source, record)
     # Asked while the topic is there: one that may be deleted and not created would be gone for good.
     with suppress(TopicExists):
         ctx.target.create_topics([declared.spec], dry_run=True)
-    return Again(topic=topic, old_id=record["topic_id"], declared=declared, halts=halts, positions=positions)
+    return Again(topic=topic, old_id=record["topic_id"], declared=declared, halts=halts, positions=positions, here=here)
 
 
 def _declared(ctx: Context, source: TopicDescription, record: dict[str, Any]) -> Declared:
@@ -179,7 +183,8 @@ def _refuse_moved(ctx: Context, topics: Iterable[str]) -> None:
     moved = positions_on_target(ctx, topics)
     if moved:
         raise Refused(
-            f"groups that read {', '.join(topics)} have positions on the target: {', '.join(sorted(moved))}",
+            f"groups that read {', '.join(map(ctx.called_on_target, topics))} have positions on the target:"
+            f" {', '.join(sorted(moved))}",
             remedy="move them back (`undo --group GROUP`), or delete the offsets of groups that never read there"
             " (kafka-consumer-groups.sh --delete-offsets); after that the topic can be copied again",
         )

@@ -136,9 +136,9 @@ def left_open(ctx: Context, topics: Iterable[str]) -> tuple[str, ...]:
     if not open_:
         return ()
     still = (
-        f"retention is still disabled ({_configs(HELD_OPEN)}): {listed(open_)}; `restore` gives topics their sources'"
-        " configs while this migration holds them, once the mirror is sealed (`create` locks them again); otherwise set"
-        " the configs by hand, or delete the topics"
+        f"retention is still disabled ({_configs(HELD_OPEN)}): {listed(map(ctx.called_on_target, open_))}; `restore`"
+        " gives topics their sources' configs while this migration holds them, once the mirror is sealed (`create`"
+        " locks them again); otherwise set the configs by hand, or delete the topics"
     )
     adopted = {name: declared.replaced for name, declared in open_.items() if declared.replaced}
     return (still, *(f"{name} had {_configs(before)} before it was adopted" for name, before in adopted.items()))

@@ -37,6 +37,7 @@ from kafka_migration.overview import status
 from kafka_migration.overview.html import rendered
 from kafka_migration.overview.plots import plots
 from kafka_migration.steps.step import Decision
+from kafka_migration.topics.declared import mirrored
 from kafka_migration.validation import verdict
 from kafka_migration.validation.record import compared
 
@@ -225,7 +226,14 @@ def _plan(ctx: Context) -> dict[str, Any]:
         "target": ctx.plan.target,
         "topics": {"include": list(ctx.plan.topics.include), "exclude": list(ctx.plan.topics.exclude)},
         "groups": {"include": list(ctx.plan.groups.include), "exclude": list(ctx.plan.groups.exclude)},
+        "names_on_target": _names_on_target(ctx),
     }
+
+
+def _names_on_target(ctx: Context) -> dict[str, str]:
+    """Of topics that are called otherwise there."""
+    names = {topic: ctx.target.topic_here(topic) for topic in sorted(mirrored(ctx))}
+    return {topic: name for topic, name in names.items() if name != topic}
 
 
 def _phases(ctx: Context) -> list[dict[str, Any]]:

@@ -19,6 +19,8 @@ from kafka_migration.groups.looks import MOVABLE_PROTOCOLS, Commits
 from kafka_migration.inventory.facts import Finding, failed, passed, warned
 from kafka_migration.kafka.errors import NoAuthorizer
 from kafka_migration.link.heartbeat import describe, mirror_state
+from kafka_migration.migration.joined import names_of
+from kafka_migration.topics.declared import KIND as TOPICS
 
 if TYPE_CHECKING:
     from kafka_migration.domain.types import PartitionEnds, TopicPartition
@@ -275,6 +277,10 @@ def _mirror(ctx: Context) -> Finding:
 def _locks(ctx: Context, last: _Look) -> Finding:
     topics = {tp.topic for tp in _known(last.ends)}
     others = ctx.journal.held_elsewhere(topics)
+    for journal in ctx.journal.others():
+        # They may have names of their own for them on the target.
+        theirs = journal.called(names_of(journal).on_target).holders(topics & journal.all(TOPICS).keys())
+        others |= {topic: by for topic, by in theirs.items() if by == journal.migration}
     if others:
         rows = (f"{topic} ({by})" for topic, by in sorted(others.items()))
         return failed(listed(rows), "finish these migrations and `release` them, or `cancel` them")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.errors import NotAuthorized
+from kafka_migration.domain.listing import listed
 from kafka_migration.domain.types import TopicSpec
 from kafka_migration.kafka.errors import BrokerRefused, NotSupported, TopicExists
 from kafka_migration.kafka.types import ConfigValue, TopicDescription
@@ -159,23 +160,48 @@ def steps(ctx: Context, *, only: Collection[str] | None = None) -> tuple[TopicSt
         for name, topic in described.items()
     ]
     absent = [declared.spec for declared in declarations if declared.spec.name not in existing]
-    world = _World(holders=holders, existing=existing, notes=notes, creatable=_creatable(ctx, absent))
+    world = _World(
+        holders=holders,
+        existing=existing,
+        notes=notes,
+        creatable=_creatable(ctx, absent),
+        # A topic that keeps its name is there already, and could not be created.
+        alike=_alike(ctx, described),
+        came_back={} if plan.topic_names.are_same else _from_target(ctx, described),
+    )
     return tuple(_step(ctx, declared, configs[declared.spec.name], world) for declared in declarations)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _World:
-    """What the target and the journal show of all topics of a plan: which migration holds them, those that exist, and
-    those that the target would create exactly as they are declared."""
+    """What the target and the journal show of all topics of a plan: which migration holds them, those that exist,
+    those that the target would create exactly as they are declared, the links by which some came from there, and of
+    topics that would share a name on the target the others."""
 
     holders: Mapping[str, str]
     existing: Mapping[str, TopicDescription]
     notes: Notes
     creatable: frozenset[str]
+    came_back: Mapping[str, str] = field(default_factory=dict)
+    alike: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
 def _step(ctx: Context, declared: Declared, configs: Mapping[str, ConfigValue], world: _World) -> TopicStep:
     name = declared.spec.name
+    if name in world.came_back and name not in world.notes.created:
+        return TopicStep(
+            action=Action.CREATE,
+            declared=declared,
+            problem=f"link {world.came_back[name]} copies it from the target, so it would go back there",
+            remedy="leave it out (topics.exclude), with all that this migration renames, such as by its prefix",
+        )
+    if others := world.alike.get(name):
+        return TopicStep(
+            action=Action.CREATE,
+            declared=declared,
+            problem=f"{listed(others)} would be called {ctx.target.topic_here(name)} on the target, too",
+            remedy="give each a name of its own (naming)",
+        )
     holder = world.holders.get(name, ctx.journal.migration)
     if holder != ctx.journal.migration:
         return TopicStep(
@@ -198,7 +224,26 @@ def _step(ctx: Context, declared: Declared, configs: Mapping[str, ConfigValue], 
         )
     if name in world.creatable:
         return TopicStep(action=Action.CREATE, declared=declared)
-    return _fitting(Action.CREATE, declared, configs, ctx.target.refused_configs)
+    return _fitting(ctx, Action.CREATE, declared, configs, ctx.target.refused_configs)
+
+
+def _from_target(ctx: Context, topics: Mapping[str, TopicDescription]) -> dict[str, str]:
+    # Imported here: it reads a topic, and who asks for help loads no client.
+    from kafka_migration.topics import provenance
+
+    return provenance.from_target(ctx, topics)
+
+
+def _alike(ctx: Context, topics: Iterable[str]) -> dict[str, list[str]]:
+    by_name: dict[str, list[str]] = {}
+    for topic in topics:
+        by_name.setdefault(ctx.target.topic_here(topic), []).append(topic)
+    return {
+        topic: [other for other in alike if other != topic]
+        for alike in by_name.values()
+        if len(alike) > 1
+        for topic in alike
+    }
 
 
 def _creatable(ctx: Context, specs: list[TopicSpec]) -> frozenset[str]:
@@ -250,10 +295,11 @@ def _target_defaults(ctx: Context) -> TargetDefaults:
 def _adopted(ctx: Context, declared: Declared, configs: Mapping[str, ConfigValue]) -> TopicStep:
     name = declared.spec.name
     before = explicit(ctx.target.topic_configs([name])[name])
-    return _fitting(Action.ADOPT, replace(declared, before=before), configs, ctx.target.refused_changes)
+    return _fitting(ctx, Action.ADOPT, replace(declared, before=before), configs, ctx.target.refused_changes)
 
 
 def _fitting(
+    ctx: Context,
     action: Action,
     declared: Declared,
     configs: Mapping[str, ConfigValue],
@@ -264,11 +310,12 @@ def _fitting(
     def with_problem(problem: str, remedy: str) -> TopicStep:
         return TopicStep(action=action, declared=declared, problem=problem, remedy=remedy)
 
+    here = ctx.target.topic_here(declared.spec.name)
     try:
         declared = fitted(declared, configs, refused_by)
     except BrokerRefused as error:
         remedy = "see topic_defaults of the plan"
-        if {".", "_"} & set(declared.spec.name):
+        if {".", "_"} & set(here):
             remedy += ", or, where the name collides with another one's by dot and underscore, exclude the topic"
         return with_problem(f"the target refuses it: {error.reason}", remedy)
     except NotAuthorized as error:
@@ -323,15 +370,17 @@ def existing_step(
 
 def _foreign(ctx: Context, declared: Declared, topic: TopicDescription, adopt: Collection[str]) -> TopicStep:
     problem, remedy = "", ""
+    here = ctx.target.topic_here(topic.name)
+    it = "it" if here == topic.name else here
     if topic.name not in adopt:
         problem, remedy = (
-            "it exists on the target, and this migration did not create it",
-            "delete it there, exclude it, or list it under topics.adopt of the plan (only an empty one can be adopted)",
+            f"{it} exists on the target, and this migration did not create it",
+            f"delete {it} there, exclude the topic, or list it under topics.adopt of the plan (only if it is empty)",
         )
     elif not _is_empty(ctx, topic):
         problem, remedy = (
             "the plan adopts it, but it holds records",
-            "a mirror topic holds nothing but its source's records: delete it, or empty it",
+            f"a mirror topic holds nothing but its source's records: delete {it} on the target, or empty it",
         )
     elif topic.partitions != declared.spec.partitions:
         problem, remedy = (

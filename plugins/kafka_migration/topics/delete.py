@@ -43,6 +43,8 @@ class Outgoing:
     why: str = ""
     topic_id: str = ""
     partitions: int = 0
+    #: What the target calls it.
+    here: str = ""
 
     @property
     def topic_partitions(self) -> tuple[TopicPartition, ...]:
@@ -52,7 +54,7 @@ class Outgoing:
     def __str__(self) -> str:
         """One line for people: the same in a dry run and in earnest."""
         if self.action is Action.DELETE:
-            return f"delete {self.topic} on the target ({self.partitions} partitions)"
+            return f"delete {self.here or self.topic} on the target ({self.partitions} partitions)"
         return f"leave {self.topic}: {self.why or 'it is not on the target any more'}"
 
     def as_dict(self) -> dict[str, str]:
@@ -82,6 +84,7 @@ def check(ctx: Context, *, keep: bool = False) -> tuple[Outgoing, ...]:
                 why=why,
                 topic_id=there[name].topic_id,
                 partitions=there[name].partitions,
+                here=ctx.target.topic_here(name),
             )
         )
     return tuple(found)

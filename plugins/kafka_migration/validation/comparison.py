@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ from kafka_migration.validation.pins import Pins, foreign_partitions, pin_again,
 from kafka_migration.validation.segments import Chosen, Segments
 
 if TYPE_CHECKING:
+    from kafka_migration.kafka.cluster import Cluster
     from kafka_migration.migration.context import Context
 
 #: Retention may take records while they are read. What it leaves is pinned again, so many times.
@@ -99,6 +100,8 @@ class Comparison:
             sample=plan.sample,
             seed=self.id,
             twice=chosen.twice,
+            source_names=_names(ctx.origin, ranges),
+            target_names=_names(ctx.destination, ranges),
         )
         ctx.log(_what_is_read(chosen))
         report = DigestReport(id=request.id, segments=(), failures=(), seconds=0.0)
@@ -139,6 +142,12 @@ class Comparison:
                 " reading all of it again"
             )
         return (*(pin_again(self.ctx, expired) if expired else ()), *again)
+
+
+def _names(cluster: Cluster, ranges: Iterable[PartitionRange]) -> dict[str, str]:
+    """What ``cluster`` calls the topics of ``ranges`` that it has another name for."""
+    here = {range_.topic: cluster.topic_here(range_.topic) for range_ in ranges}
+    return {topic: name for topic, name in here.items() if name != topic}
 
 
 def _what_is_read(chosen: Chosen) -> str:

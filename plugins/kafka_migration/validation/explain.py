@@ -109,7 +109,7 @@ def _drilled(ctx: Context, ranges: Sequence[PartitionRange], scopes: Sequence[Sc
         return []
     settings = ctx.plan.validation
     client = {"client_id": f"kafka-migration.{ctx.plan.name}.validation"}
-    sides = [{**cluster.connection.kafka_python(), **client} for cluster in (ctx.origin, ctx.destination)]
+    sides = [{**cluster.wire(), **client} for cluster in (ctx.origin, ctx.destination)]
     try:
         with logs(*sides) as (source, target):
             drill = Drill(

@@ -77,7 +77,7 @@ def answer(request: ValidationRequest, *, master: str | None = None) -> DigestRe
     """Run ``request`` on a Spark session of its own. Raises BadInput for an unknown connection or missing jars."""
     clusters = {SOURCE: find_connection(request.source), TARGET: find_connection(request.target)}
     connections = {side: cluster.jvm() for side, cluster in clusters.items()}
-    wires = {side: cluster.kafka_python() for side, cluster in clusters.items()}
+    wires = {side: {**one.kafka_python(), "topic_names": request.names(side)} for side, one in clusters.items()}
     session = open_session(
         f"kafka-migration validation {request.migration}",
         master=master,

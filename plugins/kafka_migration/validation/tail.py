@@ -127,7 +127,7 @@ def read(ctx: Context, ranges: Sequence[PartitionRange]) -> list[SegmentOutcome]
     # Imported here: most commands compare nothing.
     from kafka_migration.compare.batches.job import BatchOrders, obey
 
-    wires = {SOURCE: ctx.origin.connection.kafka_python(), TARGET: ctx.destination.connection.kafka_python()}
+    wires = {SOURCE: ctx.origin.wire(), TARGET: ctx.destination.wire()}
     orders = BatchOrders(
         segments=tuple((0, range_) for range_ in ranges), committed=True, headers_only=False, wires=wires
     )

@@ -60,6 +60,10 @@ def _plan_of(plan: Plan, wave: Wave) -> dict[str, Any]:
         fields["topics"]["adopt"] = adopted
     if "stopped_groups" in fields.get("cutover", {}):
         fields["cutover"]["stopped_groups"] = [group for group in plan.cutover.stopped_groups if group in wave.groups]
+    if isinstance(fields.get("naming"), dict):
+        named = {topic: name for topic, name in fields["naming"].get("topics", {}).items() if topic in wave.topics}
+        rest = {**fields["naming"], "topics": named}
+        fields["naming"] = rest if named or rest.get("prefix") else "identity"
     if wave.groups:
         fields["groups"] = {"include": [pattern_of(group) for group in sorted(wave.groups)]}
     else:

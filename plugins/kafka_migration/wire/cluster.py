@@ -27,6 +27,7 @@ from kafka_migration.domain.errors import (
     NotAuthorized,
     reason_of,
 )
+from kafka_migration.domain.names import SAME, TopicNames
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire.connections import Connections
 from kafka_migration.wire.selector import Selector
@@ -84,7 +85,8 @@ def code_name(code: int) -> str:
 
 
 class WireCluster:
-    """Connections to one cluster. ``config`` are kafka-python's properties; ``role`` is source or target.
+    """Connections to one cluster. ``config`` are kafka-python's properties, and as ``topic_names`` how topics are
+    called there, if it is otherwise than on the source; ``role`` is source or target.
 
     :attr:`moves` grows whenever :attr:`leaders` may have changed. :attr:`coordinators` have just
     answered, by transactional id. ``stuck_seconds``: see :class:`Connections`.
@@ -100,6 +102,8 @@ class WireCluster:
         stuck_seconds: float | None = None,
     ) -> None:
         self.net, self.role = net, role
+        config = dict(config)
+        self.names: TopicNames = config.pop("topic_names", SAME)
         self.servers = str(config.get("bootstrap_servers", ""))
         self.request_timeout_ms = int(config.get("request_timeout_ms", 30_000))
         self.manager = Connections(
@@ -147,6 +151,14 @@ class WireCluster:
     def close(self) -> None:
         """End all connections; requests still under way are failed."""
         self.manager.close()
+
+    def name_here(self, topic: str) -> str:
+        """How ``topic`` is called on this cluster: what stands in requests."""
+        return self.names.on_target(topic)
+
+    def known_as(self, name: str) -> str:
+        """The topic that is called ``name`` on this cluster: the inverse of :meth:`name_here`."""
+        return self.names.known_as(name)
 
     def topic_id(self, topic: str) -> uuid.UUID:
         """The id to ask for ``topic`` by: the pinned one, else that of the newest metadata; zero if unknown.
@@ -233,19 +245,20 @@ class WireCluster:
         from the leaders afterwards, not from the partitions. Raises ClusterUnreachable after ``timeout`` seconds.
         """
         wanted = set(topics)
-        request = _metadata_request(wanted, operations=operations)
+        request = self._metadata_request(wanted, operations=operations)
         response = await self.send_to_any(request, deadline=time.monotonic() + timeout)
         problems: dict[str, int] = {}
         self.moves += 1
         for tp in [tp for tp in self.leaders if tp.topic in wanted]:
             del self.leaders[tp]
         for topic in response.topics:
+            name = self.known_as(topic.name)
             if topic.error_code:
-                problems[topic.name] = topic.error_code
+                problems[name] = topic.error_code
                 continue
-            self._note_topic(topic)
+            self._note_topic(name, topic)
             if operations:
-                self._note_operations(topic.name, topic.authorized_operations)
+                self._note_operations(name, topic.authorized_operations)
         await self._know({broker.node_id for broker in response.brokers})
         return problems
 
@@ -260,11 +273,11 @@ class WireCluster:
                 # Then requests to the new broker fail, and whoever sends them refreshes again.
                 cluster.request_update()
 
-    def _note_topic(self, topic: Any) -> None:
-        self.topic_ids[topic.name] = getattr(topic, "topic_id", None) or NO_TOPIC_ID
-        self.partitions[topic.name] = frozenset(partition.partition_index for partition in topic.partitions)
+    def _note_topic(self, name: str, topic: Any) -> None:
+        self.topic_ids[name] = getattr(topic, "topic_id", None) or NO_TOPIC_ID
+        self.partitions[name] = frozenset(partition.partition_index for partition in topic.partitions)
         for partition in topic.partitions:
-            tp = TopicPartition(topic.name, partition.partition_index)
+            tp = TopicPartition(name, partition.partition_index)
             self.replicas[tp] = Replicas(len(partition.replica_nodes), len(partition.isr_nodes))
             if partition.leader_id >= 0:
                 epoch = partition.leader_epoch
@@ -279,12 +292,12 @@ class WireCluster:
     def require_authorized(self, operation: str, topic: str, code: int) -> None:
         """Raise NotAuthorized if ``code`` is an error of permissions."""
         if code in codes.UNAUTHORIZED:
-            raise NotAuthorized(self.role, operation, f"topic {topic}")
+            raise NotAuthorized(self.role, operation, f"topic {self.name_here(topic)}", topic=topic)
 
     async def answers(self, node: int) -> bool:
         """Whether this broker answers a request that names no topic, within some seconds."""
         try:
-            await self.send(_metadata_request(()), node, timeout_ms=int(1000 * _ANSWER_SECONDS))
+            await self.send(self._metadata_request(()), node, timeout_ms=int(1000 * _ANSWER_SECONDS))
         except kafka_errors.KafkaError:
             return False
         return True
@@ -294,10 +307,10 @@ class WireCluster:
 
         Empty where fewer answer than two, of a cluster that was seen with more: one broker alone proves nothing.
         """
-        asks = {node: partial(self.send, _metadata_request(topics)) for node in self._brokers_seen}
+        asks = {node: partial(self.send, self._metadata_request(topics)) for node in self._brokers_seen}
         found = [
             {
-                topic.name: Reported(topic.error_code, getattr(topic, "topic_id", None) or NO_TOPIC_ID)
+                self.known_as(topic.name): Reported(topic.error_code, getattr(topic, "topic_id", None) or NO_TOPIC_ID)
                 for topic in answer.value.topics
             }
             for answer in (await self.ask_each(asks)).values()
@@ -428,32 +441,32 @@ class WireCluster:
         request = ListOffsetsRequest(
             replica_id=-1,
             isolation_level=int(committed),
-            topics=_list_offsets_topics(group, when, self.leaders),
+            topics=self._list_offsets_topics(group, when),
         )
         response = await self.send(request, node)
         found: dict[TopicPartition, tuple[int, int]] = {}
         for topic in response.topics:
             for answer in topic.partitions:
-                found[TopicPartition(topic.name, answer.partition_index)] = (answer.offset, answer.error_code)
+                tp = TopicPartition(self.known_as(topic.name), answer.partition_index)
+                found[tp] = (answer.offset, answer.error_code)
         return found
 
-
-def _metadata_request(topics: Collection[str], *, operations: bool = False) -> MetadataRequest:
-    return MetadataRequest(
-        topics=[MetadataRequest.MetadataRequestTopic(name=name, topic_id=NO_TOPIC_ID) for name in sorted(topics)],
-        allow_auto_topic_creation=False,
-        include_topic_authorized_operations=operations,
-    )
-
-
-def _list_offsets_topics(group: list[TopicPartition], when: int, leaders: Mapping[TopicPartition, Leader]) -> list[Any]:
-    topics: dict[str, list[Any]] = {}
-    for tp in group:
-        partition = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition(
-            partition_index=tp.partition,
-            # Forgotten by now, where metadata came meanwhile: then the broker says whether it leads.
-            current_leader_epoch=leaders[tp].epoch if tp in leaders else -1,
-            timestamp=when,
+    def _metadata_request(self, topics: Iterable[str], *, operations: bool = False) -> MetadataRequest:
+        kind, names = MetadataRequest.MetadataRequestTopic, sorted(map(self.name_here, topics))
+        return MetadataRequest(
+            topics=[kind(name=name, topic_id=NO_TOPIC_ID) for name in names],
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=operations,
         )
-        topics.setdefault(tp.topic, []).append(partition)
-    return [ListOffsetsRequest.ListOffsetsTopic(name=name, partitions=parts) for name, parts in topics.items()]
+
+    def _list_offsets_topics(self, group: list[TopicPartition], when: int) -> list[Any]:
+        kind, topics = ListOffsetsRequest.ListOffsetsTopic, dict[str, list[Any]]()
+        for tp in group:
+            partition = kind.ListOffsetsPartition(
+                partition_index=tp.partition,
+                # Forgotten by now, where metadata came meanwhile: then the broker says whether it leads.
+                current_leader_epoch=self.leaders[tp].epoch if tp in self.leaders else -1,
+                timestamp=when,
+            )
+            topics.setdefault(self.name_here(tp.topic), []).append(partition)
+        return [kind(name=name, partitions=parts) for name, parts in topics.items()]

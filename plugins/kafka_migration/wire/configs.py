@@ -24,18 +24,20 @@ async def described(
     resource, keys = DescribeConfigsRequest.DescribeConfigsResource, sorted(names)
     request = DescribeConfigsRequest(
         resources=[
-            resource(resource_type=_TOPIC, resource_name=topic, configuration_keys=keys) for topic in sorted(topics)
+            resource(resource_type=_TOPIC, resource_name=name, configuration_keys=keys)
+            for name in sorted(map(cluster.name_here, topics))
         ],
         include_synonyms=False,
         include_documentation=False,
     )
     results = (await cluster.send_to_any(request, deadline=time.monotonic() + _SECONDS)).results
     found = {
-        topic.resource_name: {config.name: config.value or "" for config in topic.configs}
+        cluster.known_as(topic.resource_name): {config.name: config.value or "" for config in topic.configs}
         for topic in results
         if not topic.error_code
     }
-    return found, {topic.resource_name: topic.error_code for topic in results if topic.error_code}
+    refused = {cluster.known_as(topic.resource_name): topic.error_code for topic in results if topic.error_code}
+    return found, refused
 
 
 async def topic_configs(cluster: WireCluster, topic: str, names: Collection[str]) -> dict[str, str]:
@@ -44,7 +46,7 @@ async def topic_configs(cluster: WireCluster, topic: str, names: Collection[str]
     if topic in refused:
         raise CouldNotFindOut(
             f"{cluster.role}: the configs of topic {topic} cannot be read: {code_name(refused[topic])}",
-            remedy=f"grant DescribeConfigs on topic {topic} to the principal of this connection",
+            remedy=f"grant DescribeConfigs on topic {cluster.name_here(topic)} to the principal of this connection",
         )
     if topic not in found:
         raise CouldNotFindOut(

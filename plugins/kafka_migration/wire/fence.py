@@ -78,7 +78,7 @@ async def write_markers(
         chunk = partitions[at : at + _PARTITIONS_PER_REQUEST]
         topics: dict[str, list[int]] = {}
         for tp in chunk:
-            topics.setdefault(tp.topic, []).append(tp.partition)
+            topics.setdefault(cluster.name_here(tp.topic), []).append(tp.partition)
         add = AddPartitionsToTxnRequest(
             max_version=_CLIENT_ADD_PARTITIONS,
             v3_and_below_transactional_id=transactional_id,
@@ -89,7 +89,7 @@ async def write_markers(
                 for name, parts in topics.items()
             ],
         )
-        await _ask_coordinator(cluster, transactional_id, add, partial(_add_partitions_error, cluster.role), deadline)
+        await _ask_coordinator(cluster, transactional_id, add, partial(_add_partitions_error, cluster), deadline)
     await _ask_coordinator(cluster, transactional_id, _abort(transactional_id, identity), _error_code, deadline)
 
 
@@ -276,13 +276,13 @@ def _error_code(response: Any) -> int:
     return int(response.error_code)
 
 
-def _add_partitions_error(role: str, response: Any) -> int:
+def _add_partitions_error(cluster: WireCluster, response: Any) -> int:
     errors = []
     for topic in response.results_by_topic_v3_and_below:
         errors += [part.partition_error_code for part in topic.results_by_partition]
         if codes.TOPIC_AUTHORIZATION_FAILED in errors:
             # None was added then, of no topic.
-            raise NotAuthorized(role, "Write", f"topic {topic.name}")
+            raise NotAuthorized(cluster.role, "Write", f"topic {topic.name}", topic=cluster.known_as(topic.name))
     # OPERATION_NOT_ATTEMPTED only accompanies the error that counts.
     return next((code for code in errors if code not in (0, codes.OPERATION_NOT_ATTEMPTED)), 0)
 

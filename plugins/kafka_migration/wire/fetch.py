@@ -43,7 +43,7 @@ async def fetch(
     """
     options = FetchOptions(max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, committed=committed)
     asked = [(want, _leader_epoch(cluster, want.partition)) for want in wanted]
-    ids = TopicIds({want.partition.topic: cluster.topic_id(want.partition.topic) for want, _ in asked})
+    ids = TopicIds({want.partition.topic: cluster.topic_id(want.partition.topic) for want, _ in asked}, cluster.names)
     request = LeanFetchRequest(_by_topic(asked), ids, options)
     response: LeanFetchResponse = await cluster.send(request, node, timeout_ms=cluster.request_timeout_ms + max_wait_ms)
     return response.answers
@@ -117,7 +117,7 @@ class FetchSession:
         forgotten = sorted(before.keys() - asked.keys())
         if not self._number or any(want.partition.topic not in self._ids.by_name for want, _ in changed):
             topics = {tp.topic for tp in (*before, *asked)}
-            self._ids = TopicIds({topic: self._cluster.topic_id(topic) for topic in topics})
+            self._ids = TopicIds({topic: self._cluster.topic_id(topic) for topic in topics}, self._cluster.names)
         options = options._replace(session=(self._id, self._number))
         request = LeanFetchRequest(_by_topic(changed), self._ids, options, forgotten)
         timeout_ms = self._cluster.request_timeout_ms + options.max_wait_ms

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import kafka.errors as kafka_errors
 
+from kafka_migration.domain.names import SAME, TopicNames
 from kafka_migration.wire.records import write_unsigned
 
 Batch = bytes | bytearray | memoryview
@@ -157,12 +158,15 @@ class _Header:
 
 
 class TopicIds:
-    """Ids of topics by name, and names by id. ``are_known`` is false if one of them has none (0)."""
+    """Ids of topics by name, and names by id. ``are_known`` is false if one of them has none (0). ``here`` are the
+    cluster's names, where it has others, and ``known_as`` leads back."""
 
-    __slots__ = ("are_known", "by_name", "names")
+    __slots__ = ("are_known", "by_name", "here", "known_as", "names")
 
-    def __init__(self, by_name: Mapping[str, uuid.UUID]) -> None:
+    def __init__(self, by_name: Mapping[str, uuid.UUID], names: TopicNames = SAME) -> None:
         self.by_name = by_name
+        self.here = {} if names.are_same else {name: names.on_target(name) for name in by_name}
+        self.known_as = {here: name for name, here in self.here.items()}
         self.names = {topic_id.bytes: name for name, topic_id in by_name.items()}
         self.are_known = all(topic_id.int for topic_id in by_name.values())
 
@@ -210,12 +214,13 @@ class LeanRequest:
         if self.version >= self.IDS_SINCE:
             to.put(self._ids.by_name[name].bytes)
         else:
-            to.text(name)
+            to.text(self._ids.here.get(name, name))
 
     def read_topic(self, reader: Reader) -> str:
         """The name of the topic that comes next. Raises ValueError for one that was not asked for."""
         if self.version < self.IDS_SINCE:
-            return reader.text()
+            name = reader.text()
+            return self._ids.known_as.get(name, name)
         topic_id = bytes(reader.take(_UUID_BYTES))
         if topic_id not in self._ids.names:
             raise ValueError("an answer for a topic that nobody asked for")

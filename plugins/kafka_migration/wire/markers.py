@@ -45,11 +45,11 @@ async def write_markers_directly(
         await cluster.wait_for_leaders(pending, deadline=deadline)
         for node, group in cluster.by_leader(pending).items():
             try:
-                response = await cluster.send(_request(identity, group), node)
+                response = await cluster.send(_request(cluster, identity, group), node)
             except kafka_errors.KafkaError as error:
                 problem = reason_of(error)
                 continue
-            for tp, code in _answers(response):
+            for tp, code in _answers(cluster, response):
                 if code in codes.UNAUTHORIZED:
                     raise NotAuthorized(cluster.role, "ClusterAction", "cluster")
                 # A later epoch's marker stands there already: it binds what this one would.
@@ -67,18 +67,18 @@ async def write_markers_directly(
         await cluster.net.sleep(0.1)
 
 
-def _answers(response: Any) -> Iterator[tuple[TopicPartition, int]]:
+def _answers(cluster: WireCluster, response: Any) -> Iterator[tuple[TopicPartition, int]]:
     """Each partition, and the error code of its marker."""
     for marker in response.markers:
         for topic in marker.topics:
             for part in topic.partitions:
-                yield TopicPartition(topic.name, part.partition_index), part.error_code
+                yield TopicPartition(cluster.known_as(topic.name), part.partition_index), part.error_code
 
 
-def _request(identity: Identity, group: list[TopicPartition]) -> WriteTxnMarkersRequest:
+def _request(cluster: WireCluster, identity: Identity, group: list[TopicPartition]) -> WriteTxnMarkersRequest:
     topics: dict[str, list[int]] = {}
     for tp in group:
-        topics.setdefault(tp.topic, []).append(tp.partition)
+        topics.setdefault(cluster.name_here(tp.topic), []).append(tp.partition)
     marker = WriteTxnMarkersRequest.WritableTxnMarker
     return WriteTxnMarkersRequest(
         markers=[

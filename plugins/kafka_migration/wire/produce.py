@@ -39,7 +39,7 @@ class Append:
         topics: dict[str, list[tuple[int, Batch]]] = {}
         for tp, batch in batches.items():
             topics.setdefault(tp.topic, []).append((tp.partition, batch))
-        ids = TopicIds({name: cluster.topic_id(name) for name in topics})
+        ids = TopicIds({name: cluster.topic_id(name) for name in topics}, cluster.names)
         request = LeanProduceRequest(topics, ids, timeout_ms=round(1000 * replicas_seconds))
         self.future = cluster.begin(request, node, timeout_ms=round(1000 * answer_seconds), allowed=allowed)
 

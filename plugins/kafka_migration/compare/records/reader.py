@@ -31,6 +31,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import reduce
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.compare.digests import SOURCE, TARGET, Digest, SegmentDigest, recombine
@@ -137,7 +138,7 @@ def aligned_records(
         else (range_.target_start, range_.target_end)
         for range_ in ranges
     }
-    frame = _read(spark, spans, properties, request.isolation if side == SOURCE else "read_uncommitted")
+    frame = _read(spark, request, spans, side, properties)
     if frame is None:
         return None
     if side == SOURCE:
@@ -151,28 +152,33 @@ def aligned_records(
 
 def _read(
     spark: SparkSession,
+    request: ValidationRequest,
     spans: Mapping[TopicPartition, tuple[int, int]],
+    side: str,
     properties: Mapping[str, str],
-    isolation: str,
 ) -> DataFrame | None:
     """Offsets of each partition from, and up to without. None if there is not one."""
+    from pyspark.sql import functions as f
+
+    names = request.names(side)
     starts: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}
     offsets = 0
     for tp, (start, end) in spans.items():
         if start < end:
-            starts.setdefault(tp.topic, {})[str(tp.partition)] = start
-            ends.setdefault(tp.topic, {})[str(tp.partition)] = end
+            topic = names.on_target(tp.topic)
+            starts.setdefault(topic, {})[str(tp.partition)] = start
+            ends.setdefault(topic, {})[str(tp.partition)] = end
             offsets += end - start
     if not starts:
         return None
     tasks = max(sum(len(parts) for parts in starts.values()), -(-offsets // _OFFSETS_PER_TASK))
     assigned = {topic: [int(partition) for partition in parts] for topic, parts in starts.items()}
-    return (
+    frame = (
         spark.read.format("kafka")
         .options(**{f"kafka.{name}": value for name, value in properties.items()})
         .options(**_TUNING)
-        .option("kafka.isolation.level", isolation)
+        .option("kafka.isolation.level", request.isolation if side == SOURCE else "read_uncommitted")
         .option("assign", json.dumps(assigned))
         .option("startingOffsets", json.dumps(starts))
         .option("endingOffsets", json.dumps(ends))
@@ -182,6 +188,10 @@ def _read(
         .option("minPartitions", tasks)
         .load()
     )
+    if names.are_same:
+        return frame
+    known = chain.from_iterable((f.lit(name), f.lit(names.known_as(name))) for name in starts)
+    return frame.withColumn("topic", f.create_map(*known)[f.col("topic")])
 
 
 def _aligned(spark: SparkSession, frame: DataFrame, ranges: Sequence[PartitionRange]) -> DataFrame:
@@ -268,7 +278,7 @@ def _tails(
         else (range_.target_end, range_.target_tail)
         for range_ in ranges
     }
-    frame = _read(spark, spans, properties, request.isolation if side == SOURCE else "read_uncommitted")
+    frame = _read(spark, request, spans, side, properties)
     if frame is None:
         return None
     place = f.lit(BEHIND)

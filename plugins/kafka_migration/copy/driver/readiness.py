@@ -89,7 +89,7 @@ class Readiness:
     def refuse(self, error: NotAuthorized) -> None:
         """A broker does not permit what the copy of a topic needs: for a while nothing of it can be fenced."""
         self._lacking[error.topic] = error
-        self.bar(error.topic, not_authorized(error.cluster, error.operation, error.topic))
+        self.bar(error.topic, not_authorized(error.cluster, error.operation, error.resource.removeprefix("topic ")))
 
     def bar(self, what: str | TopicPartition, why: str, seconds: float = _REFUSED_SECONDS) -> None:
         """For so long neither a whole topic, nor a partition, can be fenced, for a reason that somebody else saw."""
@@ -176,8 +176,9 @@ class Readiness:
         lacking = [operation for operation in needed if not cluster.permits(topic, operation)]
         if code in UNAUTHORIZED or (not code and lacking):
             operation = _OPERATIONS[lacking[0]] if lacking else "Describe"
-            self._lacking[topic] = NotAuthorized(cluster.role, operation, f"topic {topic}")
-            return not_authorized(cluster.role, operation, topic)
+            here = cluster.name_here(topic)
+            self._lacking[topic] = NotAuthorized(cluster.role, operation, f"topic {here}", topic=topic)
+            return not_authorized(cluster.role, operation, here)
         if code:
             return undescribed(cluster, topic, code)
         another = recreated(cluster, topic)

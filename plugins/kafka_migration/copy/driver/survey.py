@@ -98,8 +98,8 @@ def recreated(cluster: WireCluster, topic: str) -> Loss | None:
 def undescribed(cluster: WireCluster, topic: str, code: int) -> str:
     """Why a cluster, which answered with error ``code``, does not describe ``topic``."""
     if code in UNAUTHORIZED:
-        return not_authorized(cluster.role, "Describe", topic)
-    return f"{cluster.role}: topic {topic}: {code_name(code)}"
+        return not_authorized(cluster.role, "Describe", cluster.name_here(topic))
+    return f"{cluster.role}: topic {cluster.name_here(topic)}: {code_name(code)}"
 
 
 def is_pinned(cluster: WireCluster, topic: str) -> bool:
