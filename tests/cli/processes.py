@@ -59,6 +59,13 @@ def start(
     )
 
 
+def run(*words: str, connections: Mapping[str, str], directory: Path, code: int = 0, seconds: float = 600.0) -> Ended:
+    """A command from its beginning to its end, which has to be ``code``."""
+    ended = finish(start(*words, connections=connections, directory=directory), seconds=seconds)
+    assert ended.code == code, f"{words}: {ended}"
+    return ended
+
+
 def finish(process: subprocess.Popen[str], *, seconds: float = 600.0) -> Ended:
     """Wait for its end. One that does not come to it shows where it stands."""
     try:

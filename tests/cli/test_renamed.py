@@ -11,7 +11,7 @@ import yaml
 
 from demo.brokers import EmbeddedKafka
 from kafka_migration.domain.types import TopicPartition
-from tests.cli.processes import Ended, connection, finish, start
+from tests.cli.processes import Ended, connection, run
 from tests.kafka_tools import Row, ToSend, commit, committed, create_topics, produce, read_all
 
 RECORDS = 300
@@ -47,10 +47,7 @@ class Terminal:
         return str(path)
 
     def run(self, command: str, plan: str, *words: str, code: int = 0) -> Ended:
-        process = start(command, plan, *words, connections=self._connections, directory=self._folder)
-        ended = finish(process, seconds=300)
-        assert ended.code == code, f"{command} {words}: {ended}"
-        return ended
+        return run(command, plan, *words, connections=self._connections, directory=self._folder, code=code)
 
 
 def same(rows: list[Row]) -> list[object]:

@@ -21,7 +21,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from demo.brokers import EmbeddedKafka
-from tests.cli.processes import connection, environment, finish, start
+from tests.cli.processes import connection, environment, run
 from tests.kafka_tools import Row, create_topics, read_all
 from tests.steps.cuts import IN_THREADS
 from tests.waiting import wait_until
@@ -99,13 +99,11 @@ class Scene:
                 stack.callback(mirror.send_signal, signal.SIGTERM)
             yield
 
-    def run(self, command: str, plan: str, *words: str) -> str:
-        ended = finish(start(command, plan, *words, connections=self._connections, directory=self._folder), seconds=120)
-        assert ended.code == 0, f"{command} {words}: {ended}"
-        return ended.out
+    def run(self, command: str, plan: str) -> None:
+        run(command, plan, connections=self._connections, directory=self._folder)
 
     def write(self, cluster: str) -> None:
-        """As a producer that lives for some seconds."""
+        """Produce for some seconds."""
         producer = Producer({"bootstrap.servers": self.servers[cluster], "linger.ms": 5})
         began, sent = time.monotonic(), 0
         while (elapsed := time.monotonic() - began) < WRITING_SECONDS:

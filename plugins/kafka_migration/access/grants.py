@@ -324,8 +324,7 @@ class _Other:
         if not self.has_begun or self.plan is None:
             return self.has_begun
         if acl.pattern == "LITERAL" and acl.resource_type == "TOPIC":
-            topic = self.plan.topic_names.on_source(acl.resource)
-            return topic is not None and self.plan.topics.matches(topic)
+            return self.plan.topics.matches(self.plan.topic_names.known_as(acl.resource))
         return acl.pattern != "LITERAL" or acl.resource_type != "GROUP" or self.plan.groups.matches(acl.resource)
 
 

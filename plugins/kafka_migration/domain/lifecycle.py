@@ -5,6 +5,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 
+#: Kinds of the journal's records of topics: that were created or adopted, that were about to be, and that are being
+#: copied again.
+CREATED, INTENDED, COPIED_AGAIN = "topic", "topic-intent", "again"
+
 
 class TopicState(enum.StrEnum):
     """How far a topic came. The names are part of the journal's format, and shown to people.

@@ -30,6 +30,12 @@ def renamed(cluster: Cluster, names: TopicNames) -> Cluster:
     return cluster if names.are_same else cast("Cluster", _Renamed(cluster, names))
 
 
+def other_names(cluster: Cluster, topics: Iterable[str]) -> dict[str, str]:
+    """What ``cluster`` calls those of ``topics`` that it has another name for."""
+    here = {topic: cluster.topic_here(topic) for topic in topics}
+    return {topic: name for topic, name in here.items() if name != topic}
+
+
 class _Renamed:
     """What names no topic is the cluster's own."""
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.errors import Refused
+from kafka_migration.domain.lifecycle import COPIED_AGAIN, CREATED, INTENDED
 from kafka_migration.domain.names import SAME, TopicNames
 from kafka_migration.plans.changes import Change, changes
 from kafka_migration.plans.load import restore_plan
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from kafka_migration.state.journal import Journal
 
 KIND, NAME, MIRROR = "plan", "plan", "mirror"
-#: Records of topics that were created or adopted, that were about to be, and that are to be copied again.
-_MADE = ("topic", "topic-intent", "again")
 
 #: Plans before the one that joined last that are remembered.
 _KEPT = 50
@@ -98,7 +97,7 @@ def names_of(journal: Journal) -> TopicNames:
 
 def has_made_topics(journal: Journal) -> bool:
     """Whether there are topics on the target whose names this migration chose, or was about to."""
-    return any(journal.all(kind) for kind in _MADE)
+    return any(journal.all(kind) for kind in (CREATED, INTENDED, COPIED_AGAIN))
 
 
 def require_names(journal: Journal, plan: Plan) -> None:

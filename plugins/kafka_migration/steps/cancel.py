@@ -28,6 +28,7 @@ from kafka_migration.fence.bans import EARLY_WRITES, REHEARSALS
 from kafka_migration.groups.looks import subscribed_topics
 from kafka_migration.groups.record import GroupRecord
 from kafka_migration.kafka.errors import NotSupported
+from kafka_migration.kafka.renamed import other_names
 from kafka_migration.link import lifecycle, reverse, seal
 from kafka_migration.link.claim import claimed
 from kafka_migration.migration import cancellation
@@ -233,7 +234,7 @@ def _fences(ctx: Context) -> list[str]:
 
 def _named(ctx: Context, topics: Iterable[str]) -> str:
     """What the target calls ``topics``, where it has other names for them: what is done by hand goes by these."""
-    named = [ctx.called_on_target(topic) for topic in sorted(topics) if ctx.target.topic_here(topic) != topic]
+    named = [ctx.called_on_target(topic) for topic in other_names(ctx.target, sorted(topics))]
     return f" ({listed(named)})" if named else ""
 
 

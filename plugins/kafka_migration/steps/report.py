@@ -23,6 +23,7 @@ from kafka_migration.domain.errors import BadInput, CouldNotFindOut, MigrationEr
 from kafka_migration.fence import record as fence_record
 from kafka_migration.groups import sides
 from kafka_migration.groups.record import GroupRecord, Step, commits_from_evidence
+from kafka_migration.kafka.renamed import other_names
 from kafka_migration.link import stragglers, switched
 from kafka_migration.link.flight import was_drained
 from kafka_migration.link.losses import all_losses, sentence
@@ -226,14 +227,8 @@ def _plan(ctx: Context) -> dict[str, Any]:
         "target": ctx.plan.target,
         "topics": {"include": list(ctx.plan.topics.include), "exclude": list(ctx.plan.topics.exclude)},
         "groups": {"include": list(ctx.plan.groups.include), "exclude": list(ctx.plan.groups.exclude)},
-        "names_on_target": _names_on_target(ctx),
+        "names_on_target": other_names(ctx.target, sorted(mirrored(ctx))),
     }
-
-
-def _names_on_target(ctx: Context) -> dict[str, str]:
-    """Of topics that are called otherwise there."""
-    names = {topic: ctx.target.topic_here(topic) for topic in sorted(mirrored(ctx))}
-    return {topic: name for topic, name in names.items() if name != topic}
 
 
 def _phases(ctx: Context) -> list[dict[str, Any]]:

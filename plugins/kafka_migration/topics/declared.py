@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.errors import NotAuthorized
+from kafka_migration.domain.lifecycle import COPIED_AGAIN, CREATED, INTENDED
 from kafka_migration.domain.listing import listed
 from kafka_migration.domain.types import TopicSpec
 from kafka_migration.kafka.errors import BrokerRefused, NotSupported, TopicExists
@@ -18,10 +19,10 @@ from kafka_migration.topics.specs import HELD_OPEN, OLD_BOUND, Declared, TargetD
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
 
-KIND = "topic"
-INTENT = "topic-intent"
+KIND = CREATED
+INTENT = INTENDED
 #: A topic that is being copied again: neither it nor the new one may be recorded as created meanwhile.
-AGAIN = "again"
+AGAIN = COPIED_AGAIN
 
 #: Under it a restored topic's record keeps what it was declared with while mirroring, in case it is mirrored again.
 HELD = "held_open"

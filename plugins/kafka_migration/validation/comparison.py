@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,13 +18,13 @@ from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.listing import listed
 from kafka_migration.domain.types import TopicPartition
+from kafka_migration.kafka.renamed import other_names
 from kafka_migration.validation.explain import OpenLogs, to_read_again, with_tails
 from kafka_migration.validation.job import write_json
 from kafka_migration.validation.pins import Pins, foreign_partitions, pin_again, stable_ends
 from kafka_migration.validation.segments import Chosen, Segments
 
 if TYPE_CHECKING:
-    from kafka_migration.kafka.cluster import Cluster
     from kafka_migration.migration.context import Context
 
 #: Retention may take records while they are read. What it leaves is pinned again, so many times.
@@ -88,7 +88,7 @@ class Comparison:
         """Read what of ``ranges`` is not known already, and judge all of it."""
         ctx, plan = self.ctx, self.ctx.plan.validation
         self.ranges |= {range_.tp: range_ for range_ in ranges}
-        chosen = self.segments.choose(ranges)
+        chosen, topics = self.segments.choose(ranges), {range_.topic for range_ in ranges}
         request = ValidationRequest(
             id=f"{self.id}-{attempt}",
             migration=ctx.plan.name,
@@ -100,8 +100,8 @@ class Comparison:
             sample=plan.sample,
             seed=self.id,
             twice=chosen.twice,
-            source_names=_names(ctx.origin, ranges),
-            target_names=_names(ctx.destination, ranges),
+            source_names=other_names(ctx.origin, topics),
+            target_names=other_names(ctx.destination, topics),
         )
         ctx.log(_what_is_read(chosen))
         report = DigestReport(id=request.id, segments=(), failures=(), seconds=0.0)
@@ -142,12 +142,6 @@ class Comparison:
                 " reading all of it again"
             )
         return (*(pin_again(self.ctx, expired) if expired else ()), *again)
-
-
-def _names(cluster: Cluster, ranges: Iterable[PartitionRange]) -> dict[str, str]:
-    """What ``cluster`` calls the topics of ``ranges`` that it has another name for."""
-    here = {range_.topic: cluster.topic_here(range_.topic) for range_ in ranges}
-    return {topic: name for topic, name in here.items() if name != topic}
 
 
 def _what_is_read(chosen: Chosen) -> str:
