@@ -18,7 +18,7 @@ export PYTHONPATH := $(CURDIR)/plugins:$(CURDIR)
 # Hundreds of processes are started, and each would compile again what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup lock lint format test test-long docs conformance kill-test upgrade airflow-check test-ui races crash-matrix security-matrix translate-check chaos chaos-cut mutation bench-mirror bench-latency bench-switch bench-scale bench-validate bench-access bench-board alerts-check demo demo-secure demo-installed demo-full up down brokers brokers-down clean
+.PHONY: help setup setup-kerberos lock lint format test test-long docs conformance kill-test upgrade airflow-check test-ui races crash-matrix security-matrix translate-check chaos chaos-cut mutation bench-mirror bench-latency bench-switch bench-scale bench-validate bench-access bench-board alerts-check demo demo-secure demo-kerberos demo-installed demo-full up down brokers brokers-down clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ $(STAMP): requirements.txt requirements.lock
 # On all cores, which pip does on one. Templates among the files are no Python.
 	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $@
+
+setup-kerberos: $(STAMP) ## What Kerberos needs besides: a KDC of the system's (Debian: krb5-kdc), gssapi into .venv
+	@$(BIN)/python -m demo setup --kerberos
 
 lock: ## Write requirements.lock anew from the pins of requirements.txt
 	$(BIN)/python -m demo.lock
@@ -90,7 +93,7 @@ races: setup ## Two movers of one group at once, at every interleaving, in memor
 crash-matrix: setup ## Each command killed before and after each change that it makes, and run again: the same end as undisturbed?
 	$(BIN)/python -m tests.crash $(ARGS)
 
-security-matrix: setup ## Every way in (PLAIN, SCRAM, tokens, certificates) on the source with every one on the target
+security-matrix: setup-kerberos ## Every way in (PLAIN, SCRAM, tokens, certificates, Kerberos) on the source with every one on the target
 	$(BIN)/python -m tests.modes $(ARGS)
 
 translate-check: setup ## 1,000 random committed offsets: does each translate to its very record?
@@ -136,6 +139,9 @@ demo: setup ## A whole migration, live, from start to report
 
 demo-secure: setup ## The same behind locks: SCRAM over TLS on the source, mutual TLS on the target
 	$(BIN)/python -m demo run --secure
+
+demo-kerberos: setup-kerberos ## The same by Kerberos: another principal and keytab on each side, a KDC of the run's own
+	$(BIN)/python -m demo run --kerberos
 
 demo-installed: setup ## The same with the wheel, outside of the checkout: a DAGs folder of one file, two workers that share no folder
 	$(BIN)/python -m demo run --installed

@@ -21,6 +21,9 @@ def setup(
     old_brokers: Annotated[
         bool, typer.Option("--old-brokers", help="Fetch the brokers of old releases as well, which tests migrate from.")
     ] = False,
+    kerberos: Annotated[
+        bool, typer.Option("--kerberos", help="Build what Kerberos clients need, and check that a KDC is installed.")
+    ] = False,
 ) -> None:
     """Check Java; fetch the jars of jars.lock and make the class archives that are not in the cache yet."""
     from demo import jars
@@ -33,6 +36,11 @@ def setup(
         typer.echo(f"jars, {jar_set}: {len(jars.paths(jar_set))} verified in {jars.CACHE_DIRECTORY / jar_set}")
     for line in make_archives():
         typer.echo(line)
+    if kerberos:
+        from demo.kerberos import set_up
+
+        set_up()
+        typer.echo("Kerberos: a KDC and gssapi are there")
 
 
 @app.command("run")
@@ -40,6 +48,7 @@ def run(
     directory: Annotated[Path | None, typer.Option(help="Where the run keeps its data; new, below .run/.")] = None,
     reports: Annotated[Path | None, typer.Option(help="Where the report goes; reports/ of the checkout.")] = None,
     secure: Annotated[bool, typer.Option("--secure", help="Both clusters behind TLS, credentials and ACLs.")] = False,
+    kerberos: Annotated[bool, typer.Option("--kerberos", help="Both clusters behind Kerberos and ACLs.")] = False,
     installed: Annotated[
         bool, typer.Option("--installed", help="Airflow runs the wheel, on two workers that share no folder.")
     ] = False,
@@ -47,7 +56,11 @@ def run(
     """Migrate a live workload between two clusters, from start to report; exit code 0 if nothing was lost."""
     from demo import commands
 
-    raise typer.Exit(commands.run_demo(directory=directory, reports=reports, secure=secure, installed=installed))
+    if kerberos and (secure or installed):
+        raise typer.BadParameter("--kerberos goes with neither --secure nor --installed")
+    raise typer.Exit(
+        commands.run_demo(directory=directory, reports=reports, secure=secure, kerberos=kerberos, installed=installed)
+    )
 
 
 @app.command("full")

@@ -1,20 +1,23 @@
 """Who gets into the demo's two clusters, and as whom: everybody, or only principals with the rights that they need.
 
-Locked, the source asks for passwords (SCRAM over TLS) and the target for certificates (mutual TLS), and both deny what
-nobody granted. The migration has a principal of its own on each side, with exactly the rules that its own table says
-(`python -m kafka_migration acls`); producers and consumers have theirs.
+Locked, the source asks for passwords (SCRAM over TLS) and the target for certificates (mutual TLS), or both for tickets
+(Kerberos), and both deny what nobody granted. The migration has a principal of its own on each side, with exactly the
+rules that its own table says (`python -m kafka_migration acls`); producers and consumers have theirs.
 """
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from demo.brokers import EmbeddedKafka, security
 from demo.brokers.certificates import Authority
+from demo.brokers.kdc import Kdc
 from demo.clients.settings import Settings
 from demo.clients.topics import HEALTH
 
@@ -26,15 +29,23 @@ if TYPE_CHECKING:
 MIGRATION = {"source": "migration-reader", "target": "migration-writer"}
 PRODUCERS, CONSUMERS, PROBE = "demo-producers", "demo-consumers", "demo-probe"
 _SECONDS = 30.0
+_PROTOCOLS = {"source": "SASL_SSL", "target": "SASL_PLAINTEXT"}
+"""By which clients with tickets come."""
 
 
 class Access:
     """Two clusters that are open to everybody on this machine."""
 
+    locks = ""
+    """How they are locked, for people."""
+
     def __init__(self) -> None:
         """Describe them; nothing is started."""
         self.source = EmbeddedKafka(name="source")
         self.target = EmbeddedKafka(name="target")
+
+    def prepare(self, stack: ExitStack) -> None:
+        """Start what the clusters need before they are started; ``stack`` ends it."""
 
     def open_up(self, plan: Path) -> None:
         """Grant what has to be granted, once both run."""
@@ -57,6 +68,8 @@ class Access:
 
 class LockedAccess(Access):
     """Two clusters behind TLS, credentials and access rules. Certificates go below ``directory``."""
+
+    locks = ", locked: passwords over TLS on the source, certificates on the target"
 
     def __init__(self, directory: Path) -> None:
         """Make the authority and the passwords of this run."""
@@ -101,6 +114,45 @@ class LockedAccess(Access):
         if side == "source":
             return servers | security.scram_client(self._authority, principal, self._passwords[principal])
         return servers | self._authority.client(principal)
+
+
+class KerberosAccess(LockedAccess):
+    """Two clusters that ask the migration for tickets, each for those of another principal: over TLS on the source, in
+    clear on the target. Producers and consumers, who know no Kerberos, come by the internal listener, with
+    certificates."""
+
+    locks = ", locked: Kerberos, over TLS on the source, and with another principal in clear on the target"
+
+    def __init__(self, directory: Path) -> None:
+        """Make the authority of this run, the KDC's database, and keytabs."""
+        self._authority, self._kdc = Authority(directory), Kdc(directory / "kdc").create()
+        self.source, self.target = (
+            EmbeddedKafka(
+                name=side,
+                security=security.kerberos(self._authority, self._kdc, protocol),
+                jvm_options=[self._kdc.jvm_option],
+            )
+            for side, protocol in _PROTOCOLS.items()
+        )
+
+    def prepare(self, stack: ExitStack) -> None:
+        """Start the KDC; this process, and each that it starts, goes to it."""
+        os.environ.update(stack.enter_context(self._kdc).environment)
+
+    def client(self, side: str) -> dict[str, str]:
+        """librdkafka properties of the migration's own clients."""
+        protocol = _PROTOCOLS[side]
+        return {
+            "bootstrap.servers": self._cluster(side).bootstrap_servers,
+            **security.kerberos_client(self._kdc, MIGRATION[side], protocol),
+            **({"ssl.ca.location": str(self._authority.ca)} if protocol == "SASL_SSL" else {}),
+        }
+
+    def _as(self, principal: str, side: str) -> dict[str, str]:
+        return {
+            "bootstrap.servers": self._cluster(side).internal_servers,
+            **self._authority.client(principal),
+        }
 
 
 class MovingAccess(LockedAccess):

@@ -34,9 +34,15 @@ _DAYS = 3 * 86_400.0
 
 
 def run_demo(
-    *, directory: Path | None = None, reports: Path | None = None, secure: bool = False, installed: bool = False
+    *,
+    directory: Path | None = None,
+    reports: Path | None = None,
+    secure: bool = False,
+    kerberos: bool = False,
+    installed: bool = False,
 ) -> int:
-    """The whole demo, on open clusters or (``secure``) on locked ones; the exit code is 0 only if every check holds.
+    """The whole demo, on open clusters or (``secure``, ``kerberos``) on locked ones; the exit code is 0 only if every
+    check holds.
 
     ``installed``: with the wheel instead of the checkout.
     """
@@ -44,7 +50,8 @@ def run_demo(
     places = Places(directory=_new_folder(directory, "demo"), reports=(reports or ROOT / "reports").resolve())
     _end_on_sigterm()
     began = time.monotonic()
-    with PeakMemory() as memory, Stage(places, log=console.print, secure=secure, installed=installed) as stage:
+    stage = Stage(places, log=console.print, secure=secure, kerberos=kerberos, installed=installed)
+    with PeakMemory() as memory, stage:
         result = run(stage, approve=True, log=console.print, patience=Patience(), memory=memory)
     _show(console, result, places, time.monotonic() - began)
     return 0 if result.good else 1

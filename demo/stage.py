@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from demo import jars
-from demo.access import Access, LockedAccess
+from demo.access import Access, KerberosAccess, LockedAccess
 from demo.airflow import EmbeddedAirflow
 from demo.errors import DemoError
 from demo.installed import Installation
@@ -49,14 +49,15 @@ class Stage(Parts):
         log: Callable[[str], None],
         airflow_port: int | None = None,
         secure: bool = False,
+        kerberos: bool = False,
         installed: bool = False,
     ) -> None:
-        """Describe it; nothing is started yet. ``secure``: both clusters locked, see `demo/access.py`. ``installed``:
-        Airflow runs the wheel, on two workers, see `demo/installed.py`."""
+        """Describe it; nothing is started yet. ``secure``, ``kerberos``: both clusters locked, see `demo/access.py`.
+        ``installed``: Airflow runs the wheel, on two workers, see `demo/installed.py`."""
         super().__init__(log)
         self.places = places
-        self._secure = secure
-        self._access = LockedAccess(places.directory / "certificates") if secure else Access()
+        folder = places.directory / "certificates"
+        self._access = KerberosAccess(folder) if kerberos else LockedAccess(folder) if secure else Access()
         self.source, self.target = self._access.source, self._access.target
         self._airflow_port = airflow_port
         self.installation = Installation(places.directory / "installed") if installed else None
@@ -86,8 +87,8 @@ class Stage(Parts):
         shutil.rmtree(self.places.report.parent, ignore_errors=True)
         if self.installation:
             self.installation.make(PLAN, log=self.log)
-        locks = ", locked: passwords over TLS on the source, certificates on the target" if self._secure else ""
-        self.log(f"starting two Kafka clusters{locks}")
+        self.log(f"starting two Kafka clusters{self._access.locks}")
+        self._access.prepare(self._stack)
         for cluster in (self.source, self.target):
             self._stack.callback(cluster.stop)
             cluster.launch()

@@ -17,8 +17,8 @@ from packaging.requirements import Requirement
 from tests.waiting import HANGS_SECONDS
 
 ROOT = Path(__file__).resolve().parents[1]
-#: Of requirements.txt, what only the demo, measurements and tests use.
-NOT_IN_THE_PACKAGE = {"cryptography", "pyspark-client"}
+#: Of what is pinned, what only the demo, measurements, tests and other packages use.
+NOT_IN_THE_PACKAGE = {"cryptography", "pyspark-client", "decorator"}
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,8 @@ def test_dags_folder_needs_one_file_of_two_lines(installed: Path, tmp_path: Path
 
 def test_ranges_of_the_wheel_hold_the_pins_of_requirements() -> None:
     text = (ROOT / "requirements.txt").read_text(encoding="utf-8")
-    pins = dict(re.findall(r"^([a-z0-9.-]+)==(\S+)", text.partition("# --- Development")[0], re.MULTILINE))
+    text = text.partition("# --- Development")[0] + (ROOT / "requirements-kerberos.txt").read_text(encoding="utf-8")
+    pins = dict(re.findall(r"^([a-z0-9.-]+)==(\S+)", text, re.MULTILINE))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = [text for extra in project["optional-dependencies"].values() for text in extra]
     ranges = {it.name: it.specifier for it in map(Requirement, [*project["dependencies"], *extras])}

@@ -1,7 +1,7 @@
 """Guarded clusters: TLS on every listener, StandardAuthorizer that denies by default, credentials for everybody.
 
-Two kinds, those of the secure demo: passwords (SCRAM) over TLS, and certificates on both sides (mutual TLS). Brokers
-among themselves, and the administrator, always show certificates.
+Those of the secure demo: passwords (SCRAM) over TLS, certificates on both sides (mutual TLS), and tickets (Kerberos).
+Brokers among themselves, and the administrator, always show certificates.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from demo.brokers.certificates import Authority
+from demo.brokers.kdc import REALM, SERVICE, Kdc
 
 ADMIN = "admin"
 """The only principal beside the brokers themselves that access rules do not bind."""
@@ -56,6 +57,36 @@ def scram(authority: Authority, passwords: Mapping[str, str]) -> Security:
 def mutual_tls(authority: Authority) -> Security:
     """Clients come by SSL with certificates of ``authority``; the common name is the principal."""
     return Security(properties=_guarded(authority, "SSL"), admin=authority.client(ADMIN))
+
+
+def kerberos(authority: Authority, kdc: Kdc, protocol: str) -> Security:
+    """Clients come with tickets of ``kdc``, by ``protocol``: SASL_SSL or SASL_PLAINTEXT. Its JVMs need
+    ``kdc.jvm_option``."""
+    listener = {**kerberos_listener(kdc), "ssl.client.auth": "none"}
+    properties = {f"listener.name.client.{name}": value for name, value in listener.items()}
+    return Security(properties={**_guarded(authority, protocol), **properties}, admin=authority.client(ADMIN))
+
+
+def kerberos_listener(kdc: Kdc) -> dict[str, str]:
+    """Properties of a listener that lets in whoever has a ticket."""
+    keytab = kdc.keytab(kdc.broker)
+    login = f'useKeyTab=true storeKey=true keyTab="{keytab}" principal="{kdc.broker}@{REALM}"'
+    return {
+        "sasl.enabled.mechanisms": "GSSAPI",
+        "gssapi.sasl.jaas.config": f"com.sun.security.auth.module.Krb5LoginModule required {login};",
+        "sasl.kerberos.service.name": SERVICE,
+    }
+
+
+def kerberos_client(kdc: Kdc, principal: str, protocol: str = "SASL_PLAINTEXT") -> dict[str, str]:
+    """librdkafka properties of ``principal``, without servers, and with SASL_SSL without an authority."""
+    return {
+        "security.protocol": protocol,
+        "sasl.mechanism": "GSSAPI",
+        "sasl.kerberos.service.name": SERVICE,
+        "sasl.kerberos.principal": principal,
+        "sasl.kerberos.keytab": str(kdc.keytab(principal)),
+    }
 
 
 def scram_client(authority: Authority, user: str, password: str) -> dict[str, str]:

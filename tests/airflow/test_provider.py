@@ -86,13 +86,16 @@ def test_secrets_of_the_form_are_sensitive(airflow: dict[str, Any]) -> None:
 def test_every_field_of_the_form_is_a_property_that_clients_understand() -> None:
     fields = connection_type()["conn-fields"]
     everything = dict.fromkeys(fields, "x") | {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
-    tokens = {name: everything[name] for name in everything if "ssl." not in name}
+    tokens = {name: everything[name] for name in everything if not name.startswith(("ssl.", "sasl.kerberos."))}
     tokens |= {"sasl.oauthbearer.method": "oidc", "sasl.oauthbearer.token.endpoint.url": "https://a.example/token"}
     files = {name: "x" for name in everything if name.startswith("ssl.")}
     assert normalised("c", {"bootstrap.servers": "h:1", **tokens}) == {"bootstrap.servers": "h:1", **tokens}
     with_tls = {"bootstrap.servers": "h:1", "security.protocol": "SSL", **files}
     assert normalised("c", with_tls) == with_tls
-    assert set(tokens) | set(files) == set(fields)
+    tickets = {"sasl.kerberos.principal": "x", "sasl.kerberos.service.name": "x", "sasl.kerberos.keytab": "/x"}
+    with_tickets = {"bootstrap.servers": "h:1", "security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI", **tickets}
+    assert normalised("c", with_tickets) == with_tickets
+    assert set(tokens) | set(files) | set(tickets) == set(fields)
 
 
 def test_test_of_a_connection_names_the_cluster_or_why_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

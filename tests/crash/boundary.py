@@ -142,6 +142,14 @@ CLIENT_WRITES: Final[dict[str, dict[str, str]]] = {
         "incremental_alter_configs": "TopicLog.ensure",
         "produce": "TopicLog.append",
     },
+    # With Kerberos, under the same calls.
+    "kafka/kerberos/admin.py": {
+        "CreatePartitionsRequest": "Cluster.create_partitions",
+        "CreateTopicsRequest": "Cluster.create_topics",
+        "DeleteTopicsRequest": "Cluster.delete_topics",
+        "IncrementalAlterConfigsRequest": "Cluster.alter_configs",
+        "OffsetCommitRequest": "Cluster.commit",
+    },
     # These ask whether it would be allowed: validate_only, or no record at all.
     "kafka/rights.py": {
         "create_topics": "not here: validate_only",

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from demo.access import CONSUMERS, MIGRATION, PROBE, PRODUCERS, Access, LockedAccess, MovingAccess, binding
+from demo.access import (
+    CONSUMERS,
+    MIGRATION,
+    PROBE,
+    PRODUCERS,
+    Access,
+    KerberosAccess,
+    LockedAccess,
+    MovingAccess,
+    binding,
+)
 from demo.brokers import EmbeddedKafka
 from demo.clients.settings import Settings
 from demo.stage import PLAN
 from kafka_migration.inventory import permissions
 from kafka_migration.kafka.connections import ClusterConnection
 from kafka_migration.plans.load import load_plan
+from tests.kerberized import NEEDS_KERBEROS
 
 
 @pytest.fixture(autouse=True)
@@ -73,6 +86,22 @@ def test_connections_are_such_as_all_three_clients_understand(locked: LockedAcce
         connection = ClusterConnection(conn_id, it["extra"])
         assert connection.librdkafka()["security.protocol"] == connection.jvm()["security.protocol"]
         assert connection.kafka_python()["security_protocol"] == connection.jvm()["security.protocol"]
+
+
+@NEEDS_KERBEROS
+def test_each_side_asks_the_migration_for_tickets_of_another_principal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access = KerberosAccess(tmp_path / "certificates")
+    monkeypatch.setenv("KRB5_CONFIG", "taken back by the fixture")
+    with ExitStack() as stack:
+        access.prepare(stack)
+        for side, protocol in (("source", "SASL_SSL"), ("target", "SASL_PLAINTEXT")):
+            it = ClusterConnection(side, access.connections()[f"kafka_{side}"]["extra"])
+            assert it.properties["sasl.kerberos.principal"] == MIGRATION[side]
+            assert it.librdkafka()["security.protocol"] == protocol
+            assert it.jvm_system_properties() == {"java.security.krb5.conf": os.environ["KRB5_CONFIG"]}
+    assert Path(access.settings().producer_properties()["ssl.key.location"]).stem == PRODUCERS
 
 
 def test_migration_is_granted_what_its_table_says_for_the_demos_plan() -> None:

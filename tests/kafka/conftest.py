@@ -8,13 +8,24 @@ import pytest
 
 from tests.kafka.guarded import Guarded, guarded_cluster
 from tests.kafka.labs import FakeLab, Lab, RealLab, RenamedLab
+from tests.kerberized import NEEDS_KERBEROS, Kerberized, kdc_for, kerberized_cluster
+
+_BY_KERBEROS = pytest.param("by Kerberos", marks=[NEEDS_KERBEROS, pytest.mark.xdist_group("kerberized")])
 
 
-@pytest.fixture(params=["fake", "real", "fake, renamed", "real, renamed"])
+@pytest.fixture(params=["fake", "real", "fake, renamed", "real, renamed", _BY_KERBEROS])
 def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """A cluster with its users, in memory and real; and on which topics have other names."""
+    """A cluster with its users, in memory and real, which the product reaches by Kerberos, too; and on which topics
+    have other names."""
     kind = str(request.param).split(", ")
-    lab: Lab = FakeLab() if "fake" in kind else RealLab(request.getfixturevalue("source_cluster").bootstrap_servers)
+    lab: Lab
+    if "fake" in kind:
+        lab = FakeLab()
+    elif "by Kerberos" in kind:
+        cluster: Kerberized = request.getfixturevalue("kerberized")
+        lab = RealLab(cluster.kafka.internal_servers, connection=cluster.connection())
+    else:
+        lab = RealLab(request.getfixturevalue("source_cluster").bootstrap_servers)
     if "renamed" in kind:
         lab = RenamedLab(lab)
     yield lab
@@ -37,3 +48,10 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         guarded_cluster(tmp_path_factory.mktemp("guarded"), patch) as it,
     ):
         yield it
+
+
+@pytest.fixture(scope="session")
+def kerberized(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kerberized]:
+    """A cluster that asks for tickets."""
+    with kdc_for(tmp_path_factory.mktemp("kdc")) as kdc, kerberized_cluster(kdc) as cluster:
+        yield cluster

@@ -76,10 +76,13 @@ class FakeLab(Lab):
 
 
 class RealLab(Lab):
-    def __init__(self, servers: str, role: Role = "source") -> None:
+    """``servers`` are open to its users; the product comes by ``connection``, if it is another way in."""
+
+    def __init__(self, servers: str, role: Role = "source", connection: ClusterConnection | None = None) -> None:
         super().__init__()
         self.servers = servers
-        self.cluster = Cluster(role, ClusterConnection(f"kafka_{role}", {"bootstrap.servers": servers}))
+        by_default = ClusterConnection(f"kafka_{role}", {"bootstrap.servers": servers})
+        self.cluster = Cluster(role, connection or by_default)
         self._leaving: list[Callable[[], None]] = []
 
     def topic(self, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None) -> str:

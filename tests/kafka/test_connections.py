@@ -36,6 +36,15 @@ OIDC = {
     "sasl.oauthbearer.extensions": "logicalCluster=lkc-1,identityPoolId=pool-2",
 }
 
+KERBEROS = {
+    "bootstrap.servers": "one:9092",
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "GSSAPI",
+    "sasl.kerberos.principal": "mover@EXAMPLE.COM",
+    "sasl.kerberos.keytab": "/etc/mover.keytab",
+}
+LOGIN = "com.sun.security.auth.module.Krb5LoginModule"
+
 
 ENDPOINT = "sasl.oauthbearer.token.endpoint.url"
 
@@ -209,7 +218,9 @@ class TestRefusal:
     @pytest.mark.parametrize(
         ("change", "field"),
         [
-            ({"sasl.mechanism": "GSSAPI"}, "sasl.mechanism"),
+            ({"sasl.mechanism": "DIGEST-MD5"}, "sasl.mechanism"),
+            ({"sasl.mechanism": "GSSAPI"}, "sasl.username"),
+            ({"sasl.kerberos.principal": "mover"}, "sasl.kerberos.principal"),
             ({"sasl.username": ""}, "sasl.username"),
             ({"sasl.password": "line\nend"}, "sasl.password"),
             ({"sasl.oauthbearer.scope": "kafka"}, "sasl.oauthbearer.scope"),
@@ -219,6 +230,26 @@ class TestRefusal:
     )
     def test_sasl_property_is_named_with_its_remedy(self, change: dict[str, str], field: str) -> None:
         assert refused(SASL | change).field == field
+
+    @pytest.mark.parametrize(
+        ("change", "field"),
+        [
+            ({"sasl.kerberos.principal": ""}, "sasl.kerberos.principal"),
+            ({"sasl.kerberos.keytab": ""}, "sasl.kerberos.keytab"),
+            ({"sasl.kerberos.keytab": "mover.keytab"}, "sasl.kerberos.keytab"),
+            ({"sasl.kerberos.keytab": "/no/such.keytab"}, "sasl.kerberos.keytab"),
+            ({"sasl.kerberos.kinit.cmd": "kinit"}, "sasl.kerberos.kinit.cmd"),
+            ({"sasl.oauthbearer.scope": "kafka"}, "sasl.oauthbearer.scope"),
+            (
+                {"sasl.jaas.config": f'{LOGIN} required keyTab="/other" principal="mover@EXAMPLE.COM";'},
+                "sasl.kerberos.keytab",
+            ),
+            ({"sasl.jaas.config": f"{LOGIN} required useTicketCache=true;"}, "sasl.jaas.config"),
+            ({"security.protocol": "SSL"}, "sasl.mechanism"),
+        ],
+    )
+    def test_kerberos_property_is_named_with_its_remedy(self, change: dict[str, str], field: str) -> None:
+        assert refused(KERBEROS | change).field == field
 
     @pytest.mark.parametrize(
         "url",
@@ -246,6 +277,7 @@ class TestRefusal:
             (SASL | {"security.protocol": "SASL_SSL"}, ""),
             (SASL | {"sasl.mechanism": "SCRAM-SHA-256"}, ""),
             (OIDC, "the token"),
+            (KERBEROS | {"security.protocol": "SASL_PLAINTEXT"}, ""),
             (OIDC | {"security.protocol": "SASL_SSL"}, ""),
             (PLAINTEXT, ""),
         ],
@@ -325,6 +357,17 @@ def test_jaas_options_come_back_as_they_were_written(seed: int) -> None:
         options = {name: "".join(chance.choices(ALPHABET, k=chance.randint(1, 30))) for name in names}
         text = jaas.entry("org.apache.kafka.common.security.plain.PlainLoginModule", options)
         assert jaas.options(text) == options
+
+
+def test_keytab_and_principal_are_taken_from_a_login_module() -> None:
+    login = f'{LOGIN} required useKeyTab=true keyTab="/etc/mover.keytab" principal="mover@X" serviceName="broker";'
+    without = {name: value for name, value in KERBEROS.items() if not name.startswith("sasl.kerberos.")}
+    found = connection(without | {"sasl.jaas.config": login}).properties
+    assert found == without | {
+        "sasl.kerberos.principal": "mover@X",
+        "sasl.kerberos.keytab": "/etc/mover.keytab",
+        "sasl.kerberos.service.name": "broker",
+    }
 
 
 def test_jaas_escapes_of_letters_are_not_guessed() -> None:

@@ -56,7 +56,7 @@ def latest(*records: Record) -> dict[bytes, bytes]:
     topic = KeyedTopic.__new__(KeyedTopic)
     topic.topic, topic.partitions = "offsets", PARTITIONS
     topic.cluster = SimpleNamespace(role="source")  # type: ignore[assignment]
-    return topic._latest(consumer)  # type: ignore[arg-type]
+    return topic._latest(consumer)
 
 
 @pytest.mark.parametrize("place", [HOME, ELSEWHERE[0]], ids=["where it belongs", "elsewhere"])

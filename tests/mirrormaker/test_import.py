@@ -227,7 +227,8 @@ def test_flow_that_is_not_enabled_and_clusters_without_a_flow_are_ignored(tmp_pa
         ("producer.linger.ms", "5", "ignored", "behind a cluster or a flow"),
         ("east.producer.linger.ms", "5", "not needed", "tunes"),
         ("east.consumer.auto.offset.reset", "latest", "ignored", "reads the source alone"),
-        ("west.sasl.kerberos.service.name", "kafka", "no counterpart", "SCRAM"),
+        ("west.sasl.kerberos.service.name", "kafka", "ignored", "PLAINTEXT"),
+        ("west.sasl.kerberos.kinit.cmd", "/usr/bin/kinit", "not needed", "keytab"),
         ("west.consumer.client.id", "${file:/etc/secret:id}", "to do", "config provider"),
         ("west.bootstrap.servers", "west:9092", "taken", "kafka_west: bootstrap.servers"),
         ("west.request.timeout.ms", "9000", "taken", "socket.timeout.ms"),
@@ -266,7 +267,7 @@ def test_secret_is_shown_nowhere_and_stands_in_no_plan(tmp_path, name):
 @pytest.mark.parametrize(
     ("option", "value", "outcome", "note"),
     [
-        ("west.sasl.mechanism", "GSSAPI", "no counterpart", "GSSAPI"),
+        ("west.sasl.mechanism", "DIGEST-MD5", "no counterpart", "GSSAPI"),
         ("west.ssl.truststore.location", "/etc/trust.jks", "to do", "keytool"),
         ("west.ssl.keystore.key", "MIIE", "to do", "PEM file"),
         ("west.ssl.truststore.password", "${file:/etc/secret:trust}", "not needed", "PEM files"),
@@ -282,6 +283,37 @@ def test_security_that_a_connection_cannot_have_is_named(tmp_path, option, value
     (row,) = (row for row in found["options"] if row["option"] == option)
     assert row["outcome"] == outcome, row
     assert note in row["note"]
+
+
+def test_principal_and_keytab_of_a_login_module_become_the_connections(tmp_path):
+    login = (
+        "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true"
+        ' keyTab="/etc/security/mm.keytab" principal="mm@EXAMPLE.COM";'
+    )
+    options = {
+        "west.security.protocol": "SASL_SSL",
+        "west.sasl.mechanism": "GSSAPI",
+        "west.sasl.kerberos.service.name": "broker",
+        "west.sasl.jaas.config": login,
+    }
+    found = imported(properties(tmp_path, ONE_WAY | options))
+    assert {name: outcomes(found)[name] for name in options} == dict.fromkeys(options, "taken")
+    assert found["connections"]["kafka_west"] == {
+        "bootstrap.servers": "west:9092",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "GSSAPI",
+        "sasl.kerberos.service.name": "broker",
+        "sasl.kerberos.principal": "mm@EXAMPLE.COM",
+        "sasl.kerberos.keytab": "/etc/security/mm.keytab",
+    }
+
+
+def test_login_in_a_file_of_the_jvms_is_left_to_do(tmp_path):
+    options = {"west.security.protocol": "SASL_SSL", "west.sasl.mechanism": "GSSAPI"}
+    found = imported(properties(tmp_path, ONE_WAY | options))
+    (row,) = (row for row in found["options"] if row["option"] == "west.sasl.mechanism")
+    assert row["outcome"] == "to do"
+    assert "sasl.kerberos.keytab" in row["note"]
 
 
 @pytest.mark.parametrize(

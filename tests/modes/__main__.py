@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.kafka.guarded import TokenEndpoint
+from tests.kerberized import kdc_for
 from tests.modes.clusters import MODES, authority_in, secured
 from tests.modes.migration import Migration
 
@@ -35,8 +36,9 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="security-matrix-") as folder:
             authority = authority_in(Path(folder))
             with (
-                secured("source", authority, endpoint) as source,
-                secured("target", authority, endpoint) as target,
+                kdc_for(Path(folder) / "kdc") as kdc,
+                secured("source", authority, endpoint, kdc) as source,
+                secured("target", authority, endpoint, kdc) as target,
             ):
                 for pair in product(sources, targets):
                     began = time.monotonic()

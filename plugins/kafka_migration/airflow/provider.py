@@ -15,7 +15,7 @@ from airflow.sdk import BaseHook
 from kafka_migration import __version__
 from kafka_migration.domain.errors import MigrationError
 from kafka_migration.kafka.lookup import CLUSTER_TYPE
-from kafka_migration.kafka.properties import PASSWORD_MECHANISMS, PROTOCOLS
+from kafka_migration.kafka.properties import MECHANISMS, PROTOCOLS
 
 _NAME = "Kafka cluster"
 
@@ -81,13 +81,16 @@ def connection_type() -> dict[str, Any]:
         },
         "conn-fields": {
             "security.protocol": _text("Security protocol", enum=[*PROTOCOLS, None]),
-            "sasl.mechanism": _text("SASL mechanism", enum=[*PASSWORD_MECHANISMS, "OAUTHBEARER", None]),
+            "sasl.mechanism": _text("SASL mechanism", enum=[*MECHANISMS, None]),
             "ssl.ca.location": _text(
                 "File of the authorities (PEM)", "On every machine that connects: workers, triggerer, Spark's."
             ),
             "ssl.certificate.location": _text("File of the client's certificate (PEM)"),
             "ssl.key.location": _text("File of the client's key (PEM)"),
             "ssl.key.password": _text("Password of the client's key", format="password"),
+            "sasl.kerberos.principal": _text("Kerberos principal", "For GSSAPI."),
+            "sasl.kerberos.keytab": _text("Keytab", "On every machine that connects: workers, triggerer, Spark's."),
+            "sasl.kerberos.service.name": _text("Kerberos service of the brokers", "kafka, if empty."),
             "sasl.oauthbearer.method": _text("Tokens by", "For OAUTHBEARER.", enum=["oidc", None]),
             "sasl.oauthbearer.token.endpoint.url": _text("Token endpoint"),
             "sasl.oauthbearer.client.id": _text("Token client's id"),

@@ -92,7 +92,7 @@ class AuthenticationFailed(ClusterUnreachable):
     def __init__(self, cluster: str, servers: str, cause: str) -> None:
         super().__init__(cluster, servers, cause)
         self.message = f"{cluster}: authentication failed at {servers} ({cause})"
-        self.remedy = "check security.protocol, sasl.mechanism, user name and password of the connection"
+        self.remedy = "check security.protocol, sasl.mechanism and credentials of the connection"
         self.args = (f"{self.message}\n  remedy: {self.remedy}",)
 
 

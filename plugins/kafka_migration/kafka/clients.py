@@ -1,7 +1,8 @@
 """The live clients of one cluster: made when first needed, asked with a deadline, their errors translated.
 
-Two libraries, because neither suffices: confluent-kafka for topics, configs, groups' offsets and ACLs, kafka-python
-for what its admin client lacks (log directories, producers, quotas, groups of every protocol with subscriptions).
+Two libraries, because neither suffices: confluent-kafka for topics, configs and groups' offsets, kafka-python for what
+its admin client lacks (log directories, producers, quotas, ACLs, groups of every protocol with subscriptions), and for
+all of it where a cluster is reached by Kerberos.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from kafka_migration.domain.hiding import hidden
 from kafka_migration.kafka.admin_client import AdminClient
 from kafka_migration.kafka.connections import ClusterConnection
 from kafka_migration.kafka.errors import UNREACHABLE_CODES, Asked, retried, translated
+from kafka_migration.kafka.libraries import is_kerberos
 from kafka_migration.kafka.raw import RawClient
 
 T = TypeVar("T")
@@ -89,7 +91,7 @@ class Clients:
         """How long a call that begins now may take."""
         return self.timeout_seconds if self.reached else self.connect_timeout_seconds
 
-    def call(self, asked: Asked, ask: Callable[[AdminClient, float], Future[T]]) -> T:
+    def call(self, asked: Asked, ask: Callable[[Any, float], Future[T]]) -> T:
         """The result of one request: ``ask`` makes it, given the admin client and its timeout in seconds.
 
         Asks again, within the deadline, while a coordinator or leader moves. Raises our errors only.
@@ -99,7 +101,7 @@ class Clients:
     def call_each(
         self,
         asked: Asked,
-        ask: Callable[[AdminClient, float], Mapping[K, Future[T]]],
+        ask: Callable[[Any, float], Mapping[K, Future[T]]],
         *,
         name: Callable[[K], str] = lambda key: "" if key is None else str(key),
         on_error: Callable[[K, KafkaError], bool] = lambda key, error: False,
@@ -135,12 +137,12 @@ class Clients:
             where = replace(asked, resource=f"{asked.resource} {failed.where}".rstrip())
             raise self._translate(where, failed.error) from None
 
-    def blocking(self, asked: Asked, ask: Callable[[AdminClient, float], T]) -> T:
+    def blocking(self, asked: Asked, ask: Callable[[Any, float], T]) -> T:
         """As :meth:`call`, for the admin client's few methods that block and return no future."""
 
         self._reach()
 
-        def run(admin: AdminClient, seconds: float) -> Future[T]:
+        def run(admin: Any, seconds: float) -> Future[T]:
             future: Future[T] = Future()
             try:
                 future.set_result(ask(admin, seconds))
@@ -151,8 +153,12 @@ class Clients:
 
         return self.call(asked, run)
 
-    def admin(self) -> AdminClient:
+    def admin(self) -> Any:
         """The admin client, made at the first call. Raises BadInput for properties that librdkafka refuses."""
+        if is_kerberos(self.connection.properties):
+            from kafka_migration.kafka.kerberos.admin import AdminClient as OfKafkaPython
+
+            return OfKafkaPython(self.raw())
         with self._lock:
             if self._admin is None:
                 config: dict[str, Any] = {
@@ -184,7 +190,8 @@ class Clients:
 
     def raw(self) -> RawClient:
         """kafka-python's connections, opened at the first call. Raises ClusterUnreachable or AuthenticationFailed."""
-        self._reach()
+        if not is_kerberos(self.connection.properties):
+            self._reach()
         with self._lock:
             if self._raw is None:
                 self._raw = RawClient(

@@ -8,19 +8,26 @@ what cannot be translated is refused by name, rather than honoured by one client
 from __future__ import annotations
 
 import base64
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kafka_migration.domain.errors import BadInput
 from kafka_migration.kafka import jaas
 from kafka_migration.kafka.properties import FILES, SAME, SECRETS, normalised
 
+if TYPE_CHECKING:
+    from kafka_migration.kafka.kerberos.login import KerberosLogin
+
+KERBEROS = "GSSAPI"
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _PASSWORD_MODULES = {"PLAIN": _PLAIN, "SCRAM-SHA-256": _SCRAM, "SCRAM-SHA-512": _SCRAM}
 _OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+_KERBEROS_MODULE = "com.sun.security.auth.module.Krb5LoginModule"
 _OAUTH_HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
 
 _KEY = re.compile(r"-----BEGIN (?P<locked>ENCRYPTED )?PRIVATE KEY-----(?P<body>[A-Za-z0-9+/=\s]*)-----END", re.ASCII)
@@ -112,6 +119,8 @@ class ClusterConnection:
                 scope=mine.get("sasl.oauthbearer.scope", ""),
                 extension_pairs=self._oauth_extensions(),
             )
+        elif self.mechanism == KERBEROS:
+            out["sasl_kerberos_name"] = self._kerberos_login()
         return out
 
     def jvm(self) -> dict[str, str]:
@@ -142,6 +151,14 @@ class ClusterConnection:
             options = {"username": mine["sasl.username"], "password": mine["sasl.password"]}
             login = jaas.entry(_PASSWORD_MODULES[self.mechanism], options)
             return {"sasl.mechanism": self.mechanism, "sasl.jaas.config": login}
+        if self.mechanism == KERBEROS:
+            options = {"principal": mine["sasl.kerberos.principal"], "keyTab": mine["sasl.kerberos.keytab"]}
+            options |= {"useKeyTab": "true", "storeKey": "true", "doNotPrompt": "true"}
+            return {
+                "sasl.mechanism": self.mechanism,
+                "sasl.kerberos.service.name": mine["sasl.kerberos.service.name"],
+                "sasl.jaas.config": jaas.entry(_KERBEROS_MODULE, options),
+            }
         if self.mechanism != "OAUTHBEARER":
             return {}
         options = {
@@ -158,7 +175,11 @@ class ClusterConnection:
 
     def jvm_system_properties(self) -> dict[str, str]:
         """What the JVM wants beside client properties: it asks only token endpoints that are allowed by name
-        (KIP-1139's successor rule in 3.9.1 and 4.0). Holds no secret."""
+        (KIP-1139's successor rule in 3.9.1 and 4.0), and looks for krb5.conf by its own property only. Holds no
+        secret."""
+        if self.mechanism == KERBEROS:
+            config = os.environ.get("KRB5_CONFIG")
+            return {"java.security.krb5.conf": config} if config else {}
         if self.mechanism != "OAUTHBEARER":
             return {}
         return {
@@ -170,6 +191,14 @@ class ClusterConnection:
         themselves; kafka-python 3.0 sends the name as it is."""
         name = self.properties["sasl.username"]
         return name.replace("=", "=3D").replace(",", "=2C") if self.mechanism.startswith("SCRAM") else name
+
+    def _kerberos_login(self) -> KerberosLogin:
+        from kafka_migration.kafka.kerberos.login import KerberosLogin
+
+        principal, keytab, service = (
+            self.properties[f"sasl.kerberos.{name}"] for name in ("principal", "keytab", "service.name")
+        )
+        return KerberosLogin(principal=principal, keytab=keytab, service=service)
 
     def _oauth_extensions(self) -> dict[str, str]:
         pairs = self.properties.get("sasl.oauthbearer.extensions", "")
@@ -183,6 +212,8 @@ class ClusterConnection:
         if "ssl.key.location" in self.properties:
             key = Path(self.properties["ssl.key.location"])
             require_usable_key(self.conn_id, key, has_password="ssl.key.password" in self.properties)
+        if self.mechanism == KERBEROS:
+            self._kerberos_login().require_usable(self.conn_id)
 
 
 def _bad(conn_id: str, name: str, message: str, remedy: str) -> BadInput:

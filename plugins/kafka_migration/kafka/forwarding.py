@@ -22,6 +22,7 @@ from kafka_migration.domain.errors import CouldNotFindOut, Refused, TakenOver
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.kafka.cluster import Cluster
 from kafka_migration.kafka.errors import Asked, translated
+from kafka_migration.kafka.libraries import is_kerberos
 from kafka_migration.kafka.topic_log import TopicLog
 
 _TIMEOUT = 30.0
@@ -51,9 +52,18 @@ class Record(NamedTuple):
 
 class Forwarder:
     """Copies from ``source`` to ``target`` as the one that holds ``transactional_id``. ``largest``: the smallest
-    max.message.bytes of the topics that are written to."""
+    max.message.bytes of the topics that are written to.
+
+    Raises Refused for a cluster that is reached by Kerberos: kafka-python's producer does not take every record."""
 
     def __init__(self, source: Cluster, target: Cluster, transactional_id: str, *, largest: int) -> None:
+        for cluster in (source, target):
+            if is_kerberos(cluster.connection.properties):
+                raise Refused(
+                    f"{cluster.role}: stragglers cannot be forwarded by Kerberos, which confluent-kafka does not know",
+                    remedy=f"for this command, have connection {cluster.connection.conn_id} come by SCRAM or a"
+                    " certificate; or move the records by hand: `stragglers` names them",
+                )
         self._source, self._target, self._transactional_id = source, target, transactional_id
         self._producer = Producer(
             {

@@ -14,6 +14,16 @@ _MODULE = re.compile(r"\s*[\w.$]+\.(\w+)\s+(?:required|requisite|sufficient|opti
 #: Login modules that know a user name and a password.
 PASSWORD_MODULES = frozenset({"PlainLoginModule", "ScramLoginModule"})
 OAUTH_MODULE = "OAuthBearerLoginModule"
+#: The JDK's own; IBM's has other options.
+KERBEROS_MODULE = "Krb5LoginModule"
+#: Options of modules, and librdkafka's names of the same.
+PROPERTIES = {
+    "username": "sasl.username",
+    "password": "sasl.password",
+    "principal": "sasl.kerberos.principal",
+    "keyTab": "sasl.kerberos.keytab",
+    "serviceName": "sasl.kerberos.service.name",
+}
 _ESCAPE = re.compile(r"\\(.)")
 
 

@@ -9,12 +9,13 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, TopicPartition
 from kafka.partitioner.default import murmur2
 
 from kafka_migration.domain.codes import GROUP_AUTHORIZATION_FAILED
 from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
 from kafka_migration.domain.listing import listed
+from kafka_migration.kafka import libraries
 from kafka_migration.kafka.cluster import Cluster
 from kafka_migration.kafka.errors import Asked, translated
 
@@ -57,7 +58,7 @@ class KeyedTopic:
         was written since then, and counts; times do not, as each producer gives its own. Raises Refused for a key that
         stands in several others, not there, with different values.
         """
-        consumer = Consumer(
+        consumer = libraries.consumer(
             self._client(
                 {
                     # Never used for commits; librdkafka insists on a group.
@@ -73,7 +74,7 @@ class KeyedTopic:
         finally:
             consumer.close()
 
-    def _latest(self, consumer: Consumer) -> dict[bytes, bytes]:
+    def _latest(self, consumer: Any) -> dict[bytes, bytes]:
         consumer.assign([TopicPartition(self.topic, p, OFFSET_BEGINNING) for p in range(self.partitions)])
         newest: dict[bytes, dict[int, bytes | None]] = {}
         unread, until = set(range(self.partitions)), time.monotonic() + _TIMEOUT
@@ -119,7 +120,7 @@ class KeyedTopic:
             if error is not None:
                 failures.append(error)
 
-        producer = Producer(
+        producer = libraries.producer(
             self._client({"enable.idempotence": "true", "acks": "all", "partitioner": "murmur2_random"})
         )
         for key, value in values.items():

@@ -18,8 +18,9 @@ Bad = Callable[[str, str, str], BadInput]
 
 SECRETS = frozenset({"sasl.password", "ssl.key.password", "sasl.oauthbearer.client.secret"})
 PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS = (*PASSWORD_MECHANISMS, "OAUTHBEARER", "GSSAPI")
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
+FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "sasl.kerberos.keytab")
 
 #: librdkafka name -> (kafka-python name, JVM name, is a number), where the meaning is simply the same.
 SAME: dict[str, tuple[str, str, bool]] = {
@@ -38,13 +39,20 @@ SAME: dict[str, tuple[str, str, bool]] = {
     "connections.max.idle.ms": ("connections_max_idle_ms", "connections.max.idle.ms", True),
     "metadata.max.age.ms": ("metadata_max_age_ms", "metadata.max.age.ms", True),
 }
-_SSL = (*FILES, "ssl.key.password")
+_SSL = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.key.password")
 _SASL = ("sasl.mechanism", "sasl.username", "sasl.password")
 _OAUTH = tuple(
     f"sasl.oauthbearer.{name}"
     for name in ("method", "client.id", "client.secret", "token.endpoint.url", "scope", "extensions")
 )
-_KNOWN = frozenset((*SAME, *_SSL, *_SASL, *_OAUTH, "ssl.endpoint.identification.algorithm"))
+_KERBEROS = tuple(f"sasl.kerberos.{name}" for name in ("principal", "keytab", "service.name"))
+_KNOWN = frozenset((*SAME, *_SSL, *_SASL, *_OAUTH, *_KERBEROS, "ssl.endpoint.identification.algorithm"))
+#: The mechanisms by which a property means something.
+_MEANT_FOR: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(_OAUTH, ("OAUTHBEARER",)),
+    **dict.fromkeys(_KERBEROS, ("GSSAPI",)),
+    **dict.fromkeys(("sasl.username", "sasl.password"), (*PASSWORD_MECHANISMS, "OAUTHBEARER")),
+}
 
 #: Names that Java users write, and old librdkafka names.
 _ALIASES = {
@@ -71,6 +79,9 @@ _DECIDED_HERE = frozenset(
         "linger.ms",
         "compression.type",
         "enable.idempotence",
+        "sasl.kerberos.min.time.before.relogin",
+        "sasl.kerberos.ticket.renew.jitter",
+        "sasl.kerberos.ticket.renew.window.factor",
     }
 )
 
@@ -97,7 +108,7 @@ _REMEDIES = {
     "ssl.crl.location": "the JVM takes no revocation list by property; remove it, or end TLS with it in a proxy",
     "enable.ssl.certificate.verification": "neither kafka-python nor the JVM can switch verification off; name the"
     " broker's own authority in ssl.ca.location instead",
-    "sasl.kerberos.service.name": "use SASL PLAIN, SCRAM or OAUTHBEARER for the migration's principal",
+    "sasl.kerberos.kinit.cmd": "remove it: tickets are acquired from sasl.kerberos.keytab, and again before they end",
     "oauth_cb": "a function cannot be handed to Spark; use sasl.oauthbearer.method=oidc with a token endpoint",
     "sasl.oauthbearer.config": "use sasl.oauthbearer.method=oidc with a token endpoint",
 }
@@ -162,15 +173,16 @@ def _drop_pem_type(texts: dict[str, str], bad: Bad) -> None:
 
 
 def _from_jaas(text: str, properties: dict[str, str], bad: Bad) -> None:
-    options = jaas.options(text)
-    if options is None or not {"username", "password"} <= options.keys():
+    options = jaas.options(text, modules=jaas.PASSWORD_MODULES | {jaas.KERBEROS_MODULE}) or {}
+    found = {name: options[option] for option, name in jaas.PROPERTIES.items() if option in options}
+    if not {"sasl.username", "sasl.password"} <= found.keys() and not found.keys() >= {*_KERBEROS[:2]}:
         raise bad(
             "sasl.jaas.config",
-            "only the user name and password of a PLAIN or SCRAM login module can be taken from it",
-            "write sasl.username and sasl.password instead",
+            "only user name and password (PLAIN, SCRAM), or principal and keyTab (Kerberos), can be taken from it",
+            "write sasl.username and sasl.password, or sasl.kerberos.principal and sasl.kerberos.keytab, instead",
         )
-    for name, option in (("sasl.username", "username"), ("sasl.password", "password")):
-        if properties.setdefault(name, options[option]) != options[option]:
+    for name, value in found.items():
+        if properties.setdefault(name, value) != value:
             raise bad(name, "differs from sasl.jaas.config", "keep one of the two")
 
 
@@ -204,7 +216,7 @@ def _check_security(properties: dict[str, str], bad: Bad) -> None:
     if protocol.startswith("SASL"):
         _check_sasl(properties, bad)
     else:
-        _require_none(properties, (*_SASL, *_OAUTH), protocol, bad)
+        _require_none(properties, (*_SASL, *_OAUTH, *_KERBEROS), protocol, bad)
 
 
 def _check_tls(properties: Mapping[str, str], bad: Bad) -> None:
@@ -224,21 +236,36 @@ def _require_none(properties: Mapping[str, str], names: tuple[str, ...], protoco
 
 def _check_sasl(properties: dict[str, str], bad: Bad) -> None:
     mechanism = properties.get("sasl.mechanism", "").upper()
-    supported = (*PASSWORD_MECHANISMS, "OAUTHBEARER")
-    if mechanism not in supported:
+    if mechanism not in MECHANISMS:
         raise bad(
             "sasl.mechanism",
             f"{mechanism!r} cannot be used by all three clients" if mechanism else "missing",
-            f"use one of {', '.join(supported)}",
+            f"use one of {', '.join(MECHANISMS)}",
         )
     properties["sasl.mechanism"] = mechanism
-    if mechanism in PASSWORD_MECHANISMS:
-        _require_none_of_oauth(properties, mechanism, bad)
-        for name in ("sasl.username", "sasl.password"):
-            if not properties.get(name):
-                raise bad(name, f"missing, and {mechanism} needs it", "add it to the connection")
-    else:
+    _require_none_of_others(properties, mechanism, bad)
+    if mechanism == "OAUTHBEARER":
         _check_oauth(properties, bad)
+    elif mechanism == "GSSAPI":
+        _check_kerberos(properties, bad)
+    else:
+        _require(properties, ("sasl.username", "sasl.password"), mechanism, bad)
+
+
+def _require(properties: Mapping[str, str], names: tuple[str, ...], mechanism: str, bad: Bad) -> None:
+    for name in names:
+        if not properties.get(name):
+            raise bad(name, f"missing, and {mechanism} needs it", "add it to the connection")
+
+
+def _check_kerberos(properties: dict[str, str], bad: Bad) -> None:
+    _require(properties, _KERBEROS[:2], "GSSAPI", bad)
+    keytab = properties["sasl.kerberos.keytab"].removeprefix("FILE:")
+    if not keytab.startswith("/"):
+        raise bad("sasl.kerberos.keytab", f"{keytab} is no absolute path", "processes start in folders of their own")
+    properties["sasl.kerberos.keytab"] = keytab
+    # As librdkafka and most brokers have it.
+    properties.setdefault("sasl.kerberos.service.name", "kafka")
 
 
 def _check_oauth(properties: dict[str, str], bad: Bad) -> None:
@@ -279,7 +306,9 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _require_none_of_oauth(properties: Mapping[str, str], mechanism: str, bad: Bad) -> None:
-    for name in _OAUTH:
-        if name in properties:
-            raise bad(name, f"has no meaning with sasl.mechanism={mechanism}", "use OAUTHBEARER, or remove it")
+def _require_none_of_others(properties: Mapping[str, str], mechanism: str, bad: Bad) -> None:
+    for name, mechanisms in _MEANT_FOR.items():
+        if name in properties and mechanism not in mechanisms:
+            raise bad(
+                name, f"has no meaning with sasl.mechanism={mechanism}", f"use {', '.join(mechanisms)}, or remove it"
+            )

@@ -53,6 +53,20 @@ class Moving(Exception):
 _PASSING = (Moving, kafka_errors.KafkaConnectionError, kafka_errors.NodeNotReadyError)
 
 
+class _Connections(KafkaConnectionManager):  # type: ignore[misc]
+    """As its base, which only writes to a log why a connection could not be made."""
+
+    last_failure: Exception | None = None
+
+    async def _connect(self, node: Any, conn: Any, *args: Any, **options: Any) -> None:
+        await super()._connect(node, conn, *args, **options)
+        self.last_failure = conn.init_future.exception
+        is_rejected = isinstance(self.last_failure, kafka_errors.SaslAuthenticationFailedError)
+        if is_rejected and self.cluster.is_bootstrap(node.node_id):
+            # What will not get better ends the bootstrap, which tries again until its time is over.
+            self._auth_failures[node.node_id] = self.last_failure
+
+
 class RawClient:
     """Connections of kafka-python to one cluster, with a thread of their own. Methods block; all have a deadline."""
 
@@ -68,7 +82,7 @@ class RawClient:
         self.timeout_seconds = timeout_seconds
         config = connection.kafka_python()
         self._net = NetworkSelector(client_id=config.get("client_id", "kafka-migration"))
-        self._manager = KafkaConnectionManager(
+        self._manager = _Connections(
             self._net,
             **{
                 "receive_message_max_bytes": _RECEIVE_MAX_BYTES,
@@ -82,7 +96,7 @@ class RawClient:
             self._manager.bootstrap(int(connect_timeout_seconds * 1000))
         except Exception as error:
             self.close()
-            raise self._unreachable(error) from None
+            raise self._unreachable(self._manager.last_failure or error) from None
 
     def close(self) -> None:
         """End the connections and the thread."""

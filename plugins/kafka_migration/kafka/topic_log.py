@@ -12,8 +12,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, NamedTuple, cast
 
-import confluent_kafka
-from confluent_kafka import OFFSET_END, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource
 from confluent_kafka.cimpl import NewTopic
 
@@ -26,7 +25,7 @@ from kafka_migration.domain.errors import (
     StateConflict,
 )
 from kafka_migration.domain.waiting import tries
-from kafka_migration.kafka.admin_client import AdminClient
+from kafka_migration.kafka import libraries
 from kafka_migration.kafka.errors import retried
 
 _TIMEOUT, _TRY_TIMEOUT = 30.0, 5.0
@@ -56,8 +55,8 @@ class TopicLog:
         self.topic, self.partitions = topic, (ledger.PARTITIONS | ledger.SELDOM_PARTITIONS)[topic]
         self._properties = dict(properties)
         self._servers = str(properties.get("bootstrap.servers", ""))
-        self._consumer: confluent_kafka.Consumer | None = None
-        self._producer: Producer | None = None
+        self._consumer: Any = None
+        self._producer: Any = None
         self._next = dict.fromkeys(range(self.partitions), 0)
 
     def __enter__(self) -> TopicLog:
@@ -81,7 +80,7 @@ class TopicLog:
 
         Raises NotAuthorized if the principal may not describe it, there or not: what is hidden is not absent.
         """
-        admin = AdminClient(self._client({}))
+        admin = self._admin()
         asked = admin.describe_topics(TopicCollection([self.topic]), request_timeout=_TIMEOUT)
         try:
             found = _answer(asked[self.topic])
@@ -93,7 +92,7 @@ class TopicLog:
             self._compare(admin, len(found.partitions), min(len(partition.replicas) for partition in found.partitions))
         return True
 
-    def _compare(self, admin: AdminClient, partitions: int, replicas: int) -> None:
+    def _compare(self, admin: Any, partitions: int, replicas: int) -> None:
         """Refuse a topic that does not keep what is written to it: somebody else may have made it."""
         if partitions != self.partitions:
             # Keys would be looked for in other partitions than they stand in, and older values come to light again.
@@ -116,7 +115,7 @@ class TopicLog:
                 + ", ".join(f"{name}={value}" for name, value in wrong.items()),
             )
 
-    def _configs(self, admin: AdminClient) -> dict[str, str]:
+    def _configs(self, admin: Any) -> dict[str, str]:
         resource = ConfigResource(ConfigResource.Type.TOPIC, self.topic)
         try:
             found = retried(
@@ -132,7 +131,7 @@ class TopicLog:
     def ensure(self) -> None:
         """Create the topic, compacted, on as many replicas as the cluster has brokers (three at most), also if one of
         them is down just now."""
-        admin = AdminClient(self._client({}))
+        admin = self._admin()
         try:
             metadata = admin.list_topics(timeout=_TIMEOUT)
             if self.topic in metadata.topics:
@@ -146,7 +145,7 @@ class TopicLog:
             if _code(error) != codes.TOPIC_ALREADY_EXISTS:
                 raise self._translated("Create", error) from error
 
-    def _create_on_most(self, admin: AdminClient, metadata: Any) -> None:
+    def _create_on_most(self, admin: Any, metadata: Any) -> None:
         # A broker that restarts is not listed, but its replicas are. Two replicas that must both be in sync would hold
         # up the mirror whenever one of their brokers is gone.
         brokers = {r for t in metadata.topics.values() for p in t.partitions.values() for r in p.replicas}
@@ -159,7 +158,7 @@ class TopicLog:
                 raise
             self._create(admin, min(_MAX_REPLICAS, there))
 
-    def _catch_up(self, admin: AdminClient) -> None:
+    def _catch_up(self, admin: Any) -> None:
         """Give a topic that an earlier version made the configs that this one gives it. What somebody set stays; and
         without the permission it only takes longer to read."""
         resource = ConfigResource(ConfigResource.Type.TOPIC, self.topic)
@@ -174,7 +173,7 @@ class TopicLog:
                 changed = ConfigResource(ConfigResource.Type.TOPIC, self.topic, incremental_configs=entries)
                 _answer(admin.incremental_alter_configs([changed])[changed])
 
-    def _create(self, admin: AdminClient, replicas: int) -> None:
+    def _create(self, admin: Any, replicas: int) -> None:
         topic = NewTopic(
             self.topic,
             num_partitions=self.partitions,
@@ -220,9 +219,11 @@ class TopicLog:
         """Begin to get a producer ready: the first append of one takes half a second, until it has its id."""
         self._writer()
 
-    def _writer(self) -> Producer:
+    def _writer(self) -> Any:
         if self._producer is None:
-            self._producer = Producer(self._client({"enable.idempotence": "true", "acks": "all", "linger.ms": "2"}))
+            self._producer = libraries.producer(
+                self._client({"enable.idempotence": "true", "acks": "all", "linger.ms": "2"})
+            )
         return self._producer
 
     def new_entries(self, partitions: Collection[int] | None = None) -> Iterator[Entry]:
@@ -301,9 +302,9 @@ class TopicLog:
                     self._consumer, asked = None, time.monotonic()
         raise self._translated("Read", last) from last
 
-    def _reader(self) -> confluent_kafka.Consumer:
+    def _reader(self) -> Any:
         if self._consumer is None:
-            self._consumer = confluent_kafka.Consumer(
+            self._consumer = libraries.consumer(
                 self._client(
                     {
                         # Never used for commits; librdkafka insists on a group.
@@ -318,6 +319,9 @@ class TopicLog:
                 )
             )
         return self._consumer
+
+    def _admin(self) -> Any:
+        return libraries.admin_client(self._client({}), role=self._role, timeout_seconds=_TIMEOUT)
 
     def _client(self, extra: dict[str, str]) -> dict[str, Any]:
         return {**self._properties, **extra, "log_level": 2}

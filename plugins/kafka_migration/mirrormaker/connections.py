@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kafka_migration.kafka import jaas
-from kafka_migration.kafka.connections import ClusterConnection
-from kafka_migration.kafka.properties import PASSWORD_MECHANISMS, SAME, SECRETS
+from kafka_migration.kafka.connections import KERBEROS, ClusterConnection
+from kafka_migration.kafka.properties import MECHANISMS, SAME, SECRETS
 from kafka_migration.mirrormaker.options import Counterpart, ignored, no_counterpart, not_needed, taken, to_do
 from kafka_migration.plans.problems import without_user
 
@@ -21,12 +21,15 @@ _OAUTH = {
     "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
 }
 _OF_JAAS = {
-    "username": "sasl.username",
-    "password": "sasl.password",
+    **jaas.PROPERTIES,
     "clientId": "sasl.oauthbearer.client.id",
     "clientSecret": "sasl.oauthbearer.client.secret",
     "scope": "sasl.oauthbearer.scope",
 }
+#: Options of Kerberos' login module that change nothing for who comes by a keytab.
+_OF_KEYTABS = frozenset(
+    {"useKeyTab", "storeKey", "doNotPrompt", "refreshKrb5Config", "useTicketCache", "renewTGT", "debug"}
+)
 _STORES = frozenset(
     f"ssl.{store}.{name}"
     for store, names in (
@@ -37,6 +40,7 @@ _STORES = frozenset(
 )
 _OTHERS = frozenset(
     {"security.protocol", "sasl.mechanism", "sasl.jaas.config", "sasl.login.callback.handler.class"}
+    | {"sasl.kerberos.service.name"}
     | {"ssl.key.password", "ssl.endpoint.identification.algorithm"}
 )
 _TOKEN_HANDLER = re.compile(
@@ -137,21 +141,28 @@ class _Made:
         return self._set("bootstrap.servers", ",".join(hosts))
 
     def _mechanism(self, value: str) -> Counterpart:
-        if not PROVIDED.search(value) and value.upper() not in (*PASSWORD_MECHANISMS, "OAUTHBEARER"):
-            return no_counterpart(f"{value} is not supported: use PLAIN, SCRAM or OAUTHBEARER, or mutual TLS")
-        return self._set("sasl.mechanism", value.upper())
+        if not PROVIDED.search(value) and value.upper() not in MECHANISMS:
+            return no_counterpart(f"{value} is not supported: use one of {', '.join(MECHANISMS)}, or mutual TLS")
+        taken_over = self._set("sasl.mechanism", value.upper())
+        if value.upper() == KERBEROS and "sasl.jaas.config" not in self._given:
+            return to_do(
+                "the login stands in the JVM's own file (java.security.auth.login.config): write its principal and"
+                f" keytab into {self._conn_id}, as sasl.kerberos.principal and sasl.kerberos.keytab"
+            )
+        return taken_over
 
     def _from_jaas(self, value: str) -> Counterpart:
-        found = jaas.options(value, modules=jaas.PASSWORD_MODULES | {jaas.OAUTH_MODULE})
+        found = jaas.options(value, modules=jaas.PASSWORD_MODULES | {jaas.OAUTH_MODULE, jaas.KERBEROS_MODULE})
         known = {_OF_JAAS[name]: text for name, text in (found or {}).items() if name in _OF_JAAS}
         if found is None or not known:
             return no_counterpart(
-                "only user name and password, or client id and secret, can be taken from a login module"
+                "only user name and password, client id and secret, or principal and keytab, can be taken from a login"
+                " module"
             )
         if PROVIDED.search(value):
             return to_do(f"a value comes from a config provider: write {', '.join(known)} into {self._conn_id}")
         extensions = {n.removeprefix("extension_"): text for n, text in found.items() if n.startswith("extension_")}
-        left = [n for n in found if n not in _OF_JAAS and not n.startswith("extension_")]
+        left = [n for n in found if n not in _OF_JAAS.keys() | _OF_KEYTABS and not n.startswith("extension_")]
         if left or any("," in text for text in extensions.values()):
             named = ", ".join([*left, *(f"extension_{n}" for n, text in extensions.items() if "," in text)])
             return no_counterpart(f"a connection has no {named}: write what it needs instead into {self._conn_id}")

@@ -199,8 +199,8 @@ CLIENT: Mapping[str, Counterpart] = _table(
     ),
     (no_counterpart("brokers are asked, not controllers"), "bootstrap.controllers"),
     (
-        no_counterpart("use SASL PLAIN, SCRAM or OAUTHBEARER, or mutual TLS, for the migration's principal"),
-        """sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin sasl.kerberos.service.name
+        not_needed("tickets are acquired from the keytab, and again before they end"),
+        """sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
         sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor""",
     ),
     (

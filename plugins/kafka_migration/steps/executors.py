@@ -14,6 +14,7 @@ import tarfile
 import tempfile
 from collections.abc import Mapping
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 from kafka_migration.copy.package import require_private
@@ -32,6 +33,9 @@ PACKAGES = (
     "zstandard",
 )
 
+#: What a cluster with Kerberos needs besides, if it is installed here.
+FOR_KERBEROS = ("decorator", "gssapi")
+
 #: The folder that Spark unpacks the archive to, in each executor's working directory.
 FOLDER = "environment"
 
@@ -41,7 +45,12 @@ _OF_THE_INSTALLER = ("INSTALLER", "RECORD", "REQUESTED", "direct_url.json")
 
 def versions() -> dict[str, str]:
     """The packages, and the versions that run here. Raises BadInput for one that is not installed."""
-    return {name: _distribution(name).version for name in PACKAGES}
+    return {name: _distribution(name).version for name in _packages()}
+
+
+def _packages() -> tuple[str, ...]:
+    is_there = find_spec("gssapi") is not None
+    return (*PACKAGES, *FOR_KERBEROS) if is_there else PACKAGES
 
 
 def python() -> str:
@@ -70,7 +79,7 @@ def write_archive(path: Path) -> int:
     Raises BadInput where others may write to its folder, since executors run what is in it, or for a package that is
     not installed; CouldNotFindOut if it cannot be written.
     """
-    files = {name: file for package in PACKAGES for name, file in _files(package).items()}
+    files = {name: file for package in _packages() for name, file in _files(package).items()}
     part = None
     try:
         require_private(path.parent)

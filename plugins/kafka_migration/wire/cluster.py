@@ -146,7 +146,9 @@ class WireCluster:
             failure = self.manager.auth_failure(broker.node_id)
             if failure is not None:
                 raise AuthenticationFailed(self.role, self.servers, str(failure)) from error
-        raise ClusterUnreachable(self.role, self.servers, reason_of(error)) from error
+        cause = self.manager.last_failure or error
+        kind = AuthenticationFailed if isinstance(cause, _REJECTED) else ClusterUnreachable
+        raise kind(self.role, self.servers, reason_of(cause)) from error
 
     def close(self) -> None:
         """End all connections; requests still under way are failed."""

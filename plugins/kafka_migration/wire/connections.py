@@ -46,7 +46,13 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]
 
     def __init__(self, net: Selector, *, stuck_seconds: float | None = None, **config: Any) -> None:
         self._stuck_seconds = stuck_seconds
+        self.last_failure: Exception | None = None
         super().__init__(net, **config)
+
+    async def _connect(self, node: Any, conn: Any, *args: Any, **options: Any) -> None:
+        """As its base, which only writes to a log why a connection could not be made."""
+        await super()._connect(node, conn, *args, **options)
+        self.last_failure = conn.init_future.exception
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
         """As its base, of our own classes."""
