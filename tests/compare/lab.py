@@ -8,7 +8,7 @@ marker of a fence, at another place. So the right map has three runs.
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import confluent_kafka
@@ -16,12 +16,12 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from pyspark.sql import SparkSession
 
 from kafka_migration.compare.digests import SOURCE, TARGET, DigestReport
-from kafka_migration.compare.records.job import outcomes
-from kafka_migration.compare.records.reader import Connections
 from kafka_migration.compare.request import PartitionRange, ValidationRequest
 from kafka_migration.domain.controls import Controls
+from kafka_migration.domain.levels import Level
 from kafka_migration.domain.offset_map import OffsetMap, Run
 from kafka_migration.domain.types import Identity, PartitionEnds, Position, TopicPartition
+from kafka_migration.validation.job import run
 from kafka_migration.wire.markers import write_markers_directly
 from tests.kafka_tools import ToSend, create_topics, delete_records
 from tests.waiting import wait_until
@@ -189,12 +189,9 @@ def request_of(ranges: Iterable[PartitionRange], *, segment_records: int = SEGME
     )
 
 
-def run_at_record_level(
-    spark: SparkSession, request: ValidationRequest, connections: Connections, **options: Any
-) -> DigestReport:
+def run_at_record_level(spark: SparkSession, request: ValidationRequest, lab: Lab, **options: Any) -> DigestReport:
     """The answer to `request`, whatever its level."""
-    found = outcomes(spark, request, request.ranges, connections, **options)
-    return DigestReport.of(request.id, found, seconds=0.0)
+    return run(spark, replace(request, level=Level.RECORD), lab.connections, lab.wires, **options)
 
 
 def source_offset(at: int, count: int) -> int:

@@ -7,7 +7,8 @@ import kafka.errors as kafka_errors
 import pytest
 
 from kafka_migration.compare.batches import side as batch_side
-from kafka_migration.compare.batches.side import CannotRead, Side, Unanswered
+from kafka_migration.compare.batches.side import Side
+from kafka_migration.compare.reading import CannotRead, Unanswered
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire import configs
 from kafka_migration.wire.batch import parse_header
@@ -58,6 +59,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[list[int], list
         end: int,
         *,
         committed: bool = True,
+        seconds: float = 60.0,
         left_out: Sequence[tuple[int, int]] = (),
     ) -> tuple[list[int], list[FetchFrom], Cluster]:
         asked: list[FetchFrom] = []
@@ -68,7 +70,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[list[int], list
 
         monkeypatch.setattr(batch_side, "fetch", fetched)
         cluster = Cluster()
-        side = Side(cluster, TP, start, end, committed=committed, left_out=left_out)  # type: ignore[arg-type]
+        side = Side(cluster, TP, start, end, committed=committed, seconds=seconds, left_out=left_out)  # type: ignore[arg-type]
 
         async def all_of_it() -> list[int]:
             found = []
@@ -182,11 +184,10 @@ def test_records_that_the_broker_sends_late_are_read(read, configured):
 
 
 @pytest.mark.parametrize("settings", [{"cleanup.policy": "delete"}, {"remote.storage.enable": "true"}])
-def test_broker_that_goes_on_to_send_nothing_is_not_taken_for_an_empty_log(read, configured, settings, monkeypatch):
+def test_broker_that_goes_on_to_send_nothing_is_not_taken_for_an_empty_log(read, configured, settings):
     configured.update({"cleanup.policy": "compact", **settings})
-    monkeypatch.setattr(batch_side, "_TROUBLE_SECONDS", 0.5)
     with pytest.raises(CannotRead, match="from offset 4 on: the broker sends nothing"):
-        read(log_of([made_batch(VALUES, base_offset=0)]), 0, 8)
+        read(log_of([made_batch(VALUES, base_offset=0)]), 0, 8, seconds=0.5)
 
 
 def test_new_leader_is_looked_for_and_read_from(read):
@@ -204,14 +205,12 @@ def test_offsets_that_are_gone_are_said_at_once(read):
         read(lambda _: answer(b"", error=OUT_OF_RANGE), 0, 4)
 
 
-def test_broker_that_does_not_come_back_is_the_trouble_of_its_partition_alone(read, monkeypatch):
-    monkeypatch.setattr(batch_side, "_TROUBLE_SECONDS", 0.3)
-
+def test_broker_that_does_not_come_back_is_the_trouble_of_its_partition_alone(read):
     def answers(_wanted: FetchFrom) -> Fetched:
         raise kafka_errors.KafkaConnectionError("gone")
 
     with pytest.raises(Unanswered, match=r"source: made-0 from offset 0 on: no answer for 0.3 s: .*gone"):
-        read(answers, 0, 4)
+        read(answers, 0, 4, seconds=0.3)
 
 
 def test_no_more_is_asked_for_than_about_what_is_left(read):

@@ -6,21 +6,23 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import psutil
 import pytest
 
 from kafka_migration.compare.digests import SOURCE, TARGET
 from kafka_migration.compare.faults import reason_of
-from kafka_migration.compare.records.reader import aligned_records, by_segment, hashed
+from kafka_migration.compare.orders import Orders
+from kafka_migration.compare.placing import TargetSums
+from kafka_migration.compare.records import spark_source
+from kafka_migration.compare.records.task import clients, side_of
 from kafka_migration.compare.result import Equality
 from kafka_migration.compare.runs import Runs
+from kafka_migration.compare.segments import tiles
 from kafka_migration.compare.verdict import judge
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.validation.job import run as at_level
 from tests.compare.lab import LEADING, records, run_at_record_level
 from tests.kafka_tools import delete_records, produce
-from tests.waiting import wait_until
 
 every_level = pytest.mark.parametrize("level", [Level.RECORD, Level.BATCH])
 PASSWORD = "Tr0ub4dor-and-3"
@@ -46,9 +48,9 @@ def test_same_pins_give_the_same_digests_while_the_topic_grows(lab, spark, level
 def test_many_tasks_a_partition_give_the_same_digests_as_one(lab, spark, monkeypatch):
     copy = lab.copy(count=90)
     request = lab.request(copy)
-    one = run_at_record_level(spark, request, lab.connections)
-    monkeypatch.setattr("kafka_migration.compare.records.reader._OFFSETS_PER_TASK", 8)
-    many = run_at_record_level(spark, request, lab.connections)
+    one = run_at_record_level(spark, request, lab)
+    monkeypatch.setattr("kafka_migration.compare.job._LEAST_BYTES", 2_000)
+    many = run_at_record_level(spark, request, lab)
     assert sorted(map(repr, many.segments)) == sorted(map(repr, one.segments))
     assert _verdicts(request, many) == {TopicPartition(copy.topic, 0): Equality.EQUAL}
 
@@ -75,24 +77,9 @@ def test_partition_that_cannot_be_read_is_inconclusive_and_its_neighbours_are_ju
     assert all(failure.reason for failure in report.failures)
 
 
-def test_cluster_that_does_not_answer_leaves_everything_inconclusive_after_one_try(lab, spark):
-    request = lab.request(lab.copy(partitions=2))
-    nowhere = {
-        "bootstrap.servers": "127.0.0.1:9",
-        "default.api.timeout.ms": "2000",
-        "request.timeout.ms": "1000",
-        "sasl.jaas.config": f'Module required password="{PASSWORD}";',
-    }
-    told: list[str] = []
-    connections = {SOURCE: nowhere, TARGET: lab.connections[TARGET]}
-    report = run_at_record_level(spark, request, connections, secrets={PASSWORD}, log=told.append)
-    assert set(_verdicts(request, report).values()) == {Equality.INCONCLUSIVE}
-    assert len(told) == 1
-    assert PASSWORD not in str(told) + str(report)
-
-
-def test_cluster_that_does_not_answer_leaves_everything_inconclusive_at_batch_level_too(lab, spark):
-    request = dataclasses.replace(lab.request(lab.copy(partitions=2)), level=Level.BATCH)
+@every_level
+def test_cluster_that_does_not_answer_leaves_everything_inconclusive(lab, spark, level):
+    request = dataclasses.replace(lab.request(lab.copy(partitions=2)), level=level)
     nowhere = {"bootstrap_servers": "127.0.0.1:9", "sasl_plain_password": PASSWORD}
     report = at_level(spark, request, lab.connections, {**lab.wires, SOURCE: nowhere}, secrets={PASSWORD})
     assert set(_verdicts(request, report).values()) == {Equality.INCONCLUSIVE}
@@ -100,19 +87,57 @@ def test_cluster_that_does_not_answer_leaves_everything_inconclusive_at_batch_le
     assert PASSWORD not in str(report)
 
 
+@pytest.mark.parametrize("trouble", ["gone", "different"])
+def test_readers_that_disagree_make_nothing_equal(lab, spark, monkeypatch, trouble):
+    """Spark's own source reads some of it again: without it, or against it, no segment of those is equal."""
+    copy = lab.copy(partitions=2)
+    request = dataclasses.replace(lab.request(copy), level=Level.RECORD)
+    lines: list[str] = []
+    report = at_level(spark, request, lab.connections, lab.wires, log=lines.append)
+    assert set(_verdicts(request, report).values()) == {Equality.EQUAL}
+    assert any("were read again by Spark's Kafka source: it agrees" in line for line in lines)
+    connections = lab.connections
+    if trouble == "gone":
+        timeouts = {"default.api.timeout.ms": "2000", "request.timeout.ms": "1000"}
+        jaas = {"sasl.jaas.config": f'Module required password="{PASSWORD}";'}
+        connections = {**connections, SOURCE: {"bootstrap.servers": "127.0.0.1:9", **timeouts, **jaas}}
+    else:
+        # As if it decoded something else.
+        real = spark_source.record_hash
+        monkeypatch.setattr(spark_source, "record_hash", lambda: real() + 1)
+    differs: list[str] = []
+    report = at_level(
+        spark,
+        request,
+        connections,
+        lab.wires,
+        secrets={PASSWORD},
+        log=lines.append,
+        on_read=lambda found: differs.extend(one.failure for one in found if one.failure),
+    )
+    assert Equality.INCONCLUSIVE in _verdicts(request, report).values()
+    assert 0 < len(report.failures) < 6, "one segment of each kind of batch"
+    wanted = "not read by Spark's Kafka source" if trouble == "gone" else "of the source we read 10 records ("
+    assert [failure.reason for failure in report.failures] == differs
+    assert wanted in differs[0]
+    assert PASSWORD not in str(report) + str(lines)
+
+
 def test_secrets_are_in_no_plan_setting_or_event_log(lab, spark, event_log):
     copy = lab.copy()
-    request = dataclasses.replace(lab.request(copy), level=Level.SAMPLED)
+    request = dataclasses.replace(lab.request(copy), level=Level.RECORD)
     secret = {"sasl.jaas.config": f'Module required username="u" password="{PASSWORD}";', "ssl.key.password": PASSWORD}
     connections = {side: {**properties, **secret} for side, properties in lab.connections.items()}
     wires = {side: {**config, "sasl_plain_password": PASSWORD} for side, config in lab.wires.items()}
-    report = at_level(spark, request, connections, wires)
+    lines: list[str] = []
+    report = at_level(spark, request, connections, wires, log=lines.append)
     assert set(_verdicts(request, report).values()) == {Equality.EQUAL}
-    assert report.second, "both levels were read"
+    assert any("it agrees" in line for line in lines), "all readers have read"
 
     shown = []
     for side in (SOURCE, TARGET):
-        frame = aligned_records(spark, request, request.ranges, side, connections[side])
+        spans = spark_source.spans(request.ranges, side)
+        frame = spark_source._read(spark, request, spans, side, connections[side])
         assert frame is not None
         execution = frame.groupBy("topic").count()._jdf.queryExecution()
         shown += [
@@ -135,10 +160,13 @@ def test_reason_names_the_root_and_hides_secrets():
     assert len(reason_of(ValueError("long " * 1000))) < 700
 
 
-@pytest.mark.parametrize("forbidden", ["mirror", "wire", "state"])
+@pytest.mark.parametrize("forbidden", ["mirror", "wire", "state", "copy"])
 def test_reader_shares_no_code_with_the_mirror(forbidden):
     """Not even by way of others: seen in a process that has loaded all that record level loads."""
-    load = "import sys, kafka_migration.compare.records.job; print(*sys.modules)"
+    load = (
+        "import sys; from kafka_migration.compare.records import compacted, confirm, log, side, task;"
+        " from kafka_migration.compare.decode import compiled, plain; print(*sys.modules)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", load],
         env={"PYTHONPATH": str(PLUGINS)},
@@ -148,34 +176,27 @@ def test_reader_shares_no_code_with_the_mirror(forbidden):
         check=True,
     )
     loaded = done.stdout.split()
-    assert "kafka_migration.compare.records.reader" in loaded
+    assert "kafka_migration.compare.records.spark_source" in loaded
     assert not [name for name in loaded if name.startswith(f"kafka_migration.{forbidden}")]
 
 
-def test_large_offsets_are_aligned_and_divided_exactly(lab, spark):
+def test_large_offsets_are_placed_and_divided_exactly(lab):
     """Beyond 2^53 a double cannot tell neighbours apart."""
-    request = lab.request(lab.copy())
-    (it,) = request.ranges
+    (it,) = lab.request(lab.copy()).ranges
     shift = 2**60 + 3
     moved = Runs(dataclasses.replace(run, source=run.source + shift) for run in it.runs)
-    far = dataclasses.replace(
-        it, source_start=it.source_start + shift, source_end=it.source_end + shift, runs=Runs(moved)
-    )
-    frame = aligned_records(spark, request, [far], TARGET, lab.connections[TARGET])
-    assert frame is not None
-    offsets = sorted(row["source_offset"] for row in frame.select("source_offset").collect())
-    assert offsets == [run.source + at for run in moved for at in range(run.length)]
-    found = {row["segment"]: row["rows"] for row in by_segment(hashed(frame, TARGET, 7)).collect()}
+    ends = {"source_start": it.source_start + shift, "source_end": it.source_end + shift}
+    far = dataclasses.replace(it, **ends, runs=Runs(moved))
+    found = Counter[int]()
+    # The source has nothing at such offsets: what counts is where the target's records are put.
+    orders = Orders(level="record", committed=True, seconds=30.0, wires={TARGET: lab.wires[TARGET]})
+    with clients(orders.wires) as both:
+        for number, tile in tiles(far, 7):
+            sums, side = TargetSums(tile), side_of(TARGET, tile, both[TARGET], orders)
+            while (rows := side.next()) is not None:
+                sums.add(rows)
+            digest = sums.digest()
+            assert digest.misplaced == 0
+            found[number] += digest.rows
+    offsets = [run.source + at for run in moved for at in range(run.length)]
     assert found == Counter(offset // 7 for offset in offsets)
-
-
-def test_clients_are_closed_once_they_have_read(lab, spark):
-    # Each holds megabytes of what it fetched, and nobody reads the same again.
-    request = lab.request(lab.copy(partitions=8, count=3))
-    assert set(_verdicts(request, run_at_record_level(spark, request, lab.connections)).values()) == {Equality.EQUAL}
-    ports = {int(one.rpartition(":")[2]) for servers in lab.servers.values() for one in servers.split(",")}
-    jvm = psutil.Process(spark.sparkContext._gateway.proc.pid)
-    wait_until(
-        lambda: not any(one.raddr and one.raddr.port in ports for one in jvm.net_connections()),
-        "its clients are closed",
-    )

@@ -44,14 +44,12 @@ def _ranges(it, *, compacted: bool = False) -> list[PartitionRange]:
 
 
 def _judged(spark, it, ranges):
-    request = request_of(ranges, segment_records=100)
-    connections = {side: {"bootstrap.servers": s} for side, s in (("source", it.source), ("target", it.target))}
-    report = run_at_record_level(spark, request, connections)
+    request, lab = request_of(ranges, segment_records=100), Lab(it.source, it.target)
+    report = run_at_record_level(spark, request, lab)
     assert report.failures == ()
     results: list[Any] = judge(request, report, {})
-    wires = {"source": {"bootstrap_servers": it.source}, "target": {"bootstrap_servers": it.target}}
     by_batch = dataclasses.replace(request, level=Level.BATCH)
-    others: list[Any] = judge(by_batch, at_level(spark, by_batch, connections, wires), {})
+    others: list[Any] = judge(by_batch, at_level(spark, by_batch, lab.connections, lab.wires), {})
     for one, other in zip(results, others, strict=True):
         # Both levels see the same, however differently they read it.
         assert (other.verdict, other.source.rows, other.target.rows) == (one.verdict, one.source.rows, one.target.rows)
@@ -137,7 +135,7 @@ def test_record_that_the_target_lacks_is_missed_on_compacted_topics_too(lab, spa
     request = lab.request(*copies.values())
     ranges = [dataclasses.replace(range_, compacted=compacted) for range_ in request.ranges]
     asked = request_of(ranges)
-    report = run_at_record_level(spark, asked, lab.connections)
+    report = run_at_record_level(spark, asked, lab)
     found = {one.topic: one.verdict for one in judge(asked, report, {})}
     assert found == {copies["equal"].topic: EQUAL, copies["dropped"].topic: DIFFERENT}
 
@@ -156,7 +154,7 @@ def test_loss_on_a_compacted_target_is_not_excused_by_what_only_the_source_has(l
     found = []
     for mirrored in (pinned.source_end, tail):
         asked = request_of([dataclasses.replace(by_key, source_mirrored=mirrored)])
-        (result,) = judge(asked, run_at_record_level(spark, asked, lab.connections), {})
+        (result,) = judge(asked, run_at_record_level(spark, asked, lab), {})
         assert result.source is not None
         found.append((result.verdict, result.source.compacted))
     # A cleaner that had the newer record may have taken the older one, and that is all that is left to look for.
@@ -181,14 +179,12 @@ def test_time_beyond_what_spark_counts_is_inconclusive_and_times_before_1970_are
         ends = PartitionEnds(start=0, end=len(times))
         run_of = OffsetMap([Run(0, 0, len(times))], source_end=len(times), target_end=len(times))
         request = request_of([PartitionRange.pinned(TopicPartition(topic, 0), run_of, source=ends, target=ends)])
-        (found[name],) = judge(request, run_at_record_level(spark, request, lab.connections), {})
+        (found[name],) = judge(request, run_at_record_level(spark, request, lab), {})
     assert (found["past"].verdict, found["past"].source.rows) == (EQUAL, 5)
     assert found["far"].verdict is Equality.INCONCLUSIVE
 
 
-def test_names_of_headers_that_are_not_utf_8_are_never_equal_to_record_level_alone(
-    lab: Lab, spark: SparkSession
-) -> None:
+def test_names_of_headers_that_are_not_utf_8_are_told_apart_at_every_level(lab: Lab, spark: SparkSession) -> None:
     def log(servers: str, topic: str, name: bytes) -> None:
         create_topics(servers, {topic: 1}, {"retention.ms": "-1"})
         with wired(servers, topic) as wire:
@@ -210,13 +206,10 @@ def test_names_of_headers_that_are_not_utf_8_are_never_equal_to_record_level_alo
             log(servers, topic, header)
     ends, found = PartitionEnds(start=0, end=1), OffsetMap([Run(0, 0, 1)], source_end=1, target_end=1)
     ranges = [PartitionRange.pinned(TopicPartition(t, 0), found, source=ends, target=ends) for t in topics.values()]
-    said = {}
+    found_at = {}
     for level in Level:
         request = dataclasses.replace(request_of(ranges), level=level)
         results = {one.topic: one for one in judge(request, at_level(spark, request, lab.connections, lab.wires), {})}
-        said[level] = {name: results[topic].verdict for name, topic in topics.items()}
-        if level is Level.RECORD:
-            assert "1 records have headers whose names are not UTF-8" in results[topics["other"]].detail
-    told = {"same": EQUAL, "other": DIFFERENT, "plain": EQUAL}
-    unclear = {"same": Equality.INCONCLUSIVE, "other": Equality.INCONCLUSIVE, "plain": EQUAL}
-    assert said == {Level.BATCH: told, Level.SAMPLED: told, Level.RECORD: unclear}
+        found_at[level] = {name: results[topic].verdict for name, topic in topics.items()}
+    # Spark's source, which reads some of it again, cannot tell such names apart, and contradicts nobody.
+    assert found_at == {level: {"same": EQUAL, "other": DIFFERENT, "plain": EQUAL} for level in Level}

@@ -18,8 +18,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kafka_migration.compare.record_digest import Rows, ordered_hashes, record_hashes
-from kafka_migration.compare.records.reader import ordered_hash, record_hash
+from kafka_migration.compare.decode.columns import columns_of
+from kafka_migration.compare.record_digest import ordered_hashes, record_hashes
+from kafka_migration.compare.records.spark_source import record_hash
 
 _SCHEMA = StructType(
     [
@@ -53,11 +54,7 @@ def _some(chance: random.Random) -> bytes | None:
     ],
 )
 def test_links_of_the_chain_are_not_taken_for_one_another(one, other):
-    rows = Rows()
-    for headers in (one, other):
-        rows.add(0, 0, b"k", b"v", headers)
-    contents = np.array(rows.contents, np.uint64)
-    first, second = record_hashes(contents, np.array(rows.times), np.array(rows.flags)).tolist()
+    first, second = columns_of((0, 0, b"k", b"v", headers) for headers in (one, other)).hashes.tolist()
     assert first != second
 
 
@@ -67,22 +64,21 @@ def test_times_that_differ_in_their_highest_bits_hash_apart():
 
 
 def test_hashes_of_python_and_of_spark_are_the_same(spark):
-    chance, rows, lines = random.Random(7), Rows(), []
+    chance, rows, lines = random.Random(7), [], []
     for n in range(400):
         count = chance.choice((0, 0, 1, 3))
         headers = [(chance.choice(("", "a", "größe", "x" * 40)), _some(chance)) for _ in range(count)]
         key, value, offset = _some(chance), _some(chance), chance.choice((-1, 0, n, 2**40 + n))
         ms = chance.choice((0, -1, 1_700_000_000_123, -62_000_000_000_000, chance.randrange(4 * 10**12)))
-        rows.add(offset, ms, key, value, [(name.encode(), held) for name, held in headers])
+        rows.append((offset, ms, key, value, [(name.encode(), held) for name, held in headers]))
         when = _EPOCH + datetime.timedelta(milliseconds=ms)
         lines.append((n, key, value, when, offset, headers if headers or chance.random() < 0.5 else None))
     frame = spark.createDataFrame(lines, _SCHEMA).select("n", "source_offset", record_hash().alias("hash"))
-    found = frame.withColumn("ordered", ordered_hash(f.col("hash"), f.col("source_offset"))).orderBy("n").collect()
-    hashes = record_hashes(
-        np.array(rows.contents, np.uint64), np.array(rows.times, np.int64), np.array(rows.flags, np.int64)
-    )
-    ordered = ordered_hashes(hashes, np.array(rows.offsets, np.int64))
+    ordered = f.xxhash64(f.col("hash"), f.col("source_offset"))
+    found = frame.withColumn("ordered", ordered).orderBy("n").collect()
+    columns = columns_of(rows)
+    hashes = columns.hashes
     assert [one.hash % 2**64 for one in found] == hashes.tolist()
-    assert [one.ordered % 2**64 for one in found] == ordered.tolist()
+    assert [one.ordered % 2**64 for one in found] == ordered_hashes(hashes, columns.offsets).tolist()
     different = {(line[1], line[2], line[3], tuple(line[5] or ())) for line in lines}
     assert len(set(hashes.tolist())) == len(different) > 300

@@ -6,17 +6,16 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 from kafka_migration.compare.request import PartitionRange, ValidationRequest
 from kafka_migration.compare.runs import Runs
 from kafka_migration.compare.segments import (
     Pieces,
-    around,
-    bucket_shift,
-    buckets,
     cut,
     expected_records,
+    parts,
     places_hash,
     split_bounds,
     tiles,
@@ -88,12 +87,11 @@ def test_pieces_cover_the_target_range_and_lead_to_the_source_offset_that_the_ma
             if piece.in_run:
                 assert piece.source + offset - piece.start == held[offset]
     columns = Pieces(it)
-    shift = bucket_shift([columns])
-    which, reached = buckets(columns, shift)
-    assert [(int(n), int(bucket)) for n, bucket in zip(which, reached, strict=True)] == [
-        (n, bucket)
-        for n, piece in enumerate(covered)
-        for bucket in range(piece.start >> shift, (piece.end - 1 >> shift) + 1)
+    offsets = np.arange(it.target_start, it.target_end)
+    places, placed = columns.place(offsets)
+    assert placed.tolist() == [offset in held for offset in offsets.tolist()]
+    assert [at for at, is_held in zip(places.tolist(), placed.tolist(), strict=True) if is_held] == [
+        held[offset] for offset in offsets.tolist() if offset in held
     ]
 
 
@@ -146,26 +144,22 @@ def test_range_may_be_split_where_nothing_but_a_gap_lies(seed):
         assert all(run.target >= target for run in other.runs)
 
 
-@pytest.mark.parametrize("seed", range(100))
-def test_parts_around_what_is_left_out_hold_all_the_rest_and_all_of_the_target(seed):
+@pytest.mark.parametrize("seed", range(60))
+def test_parts_leave_nothing_over_and_hold_the_runs_of_their_own_records(seed):
     dice = random.Random(seed)
     found = _random_map(dice)
-    it = _range(found, 0, found.source_end)
-    marks = sorted(dice.sample(range(it.source_end + 1), 2 * min(3, (it.source_end + 1) // 2)))
-    left_out = tuple((low, high) for low, high in zip(marks[::2], marks[1::2], strict=True) if low < high)
-    kept = [
-        run for run in it.runs if not any(low < run.source + run.length and run.source < high for low, high in left_out)
-    ]
-    it = replace(it, runs=Runs(kept), left_out=left_out)
-    parts = list(around(it))
-    read = [offset for part in parts for offset in range(part.source_start, part.source_end)]
-    assert read == [n for n in range(it.source_end) if not any(low <= n < high for low, high in left_out)]
-    assert [run for part in parts for run in part.runs] == kept
-    assert not any(part.left_out for part in parts)
-    targets = [(part.target_start, part.target_end) for part in parts]
-    if parts:
-        assert (targets[0][0], targets[-1][1]) == (it.target_start, it.target_end)
-    assert all(one[1] == other[0] for one, other in pairwise(targets))
+    start = dice.randrange(found.source_end + 1)
+    it = _range(found, start, dice.randrange(start, found.source_end + 1))
+    count = dice.randrange(1, 9)
+    found_parts = list(parts(it, count))
+    assert len(found_parts) <= count
+    for side in ("source", "target"):
+        bounds = [(getattr(part, f"{side}_start"), getattr(part, f"{side}_end")) for part in found_parts]
+        assert (bounds[0][0], bounds[-1][1]) == (getattr(it, f"{side}_start"), getattr(it, f"{side}_end"))
+        assert all(one[1] == other[0] for one, other in pairwise(bounds))
+    assert sum(part.records for part in found_parts) == it.records
+    sizes = [part.source_end - part.source_start for part in found_parts]
+    assert max(sizes) - min(sizes) <= 1 or it.source_end - it.source_start < count
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -206,15 +200,6 @@ def test_range_asks_the_target_for_no_offset_that_it_lacks():
 def test_range_beyond_the_mirrors_position_cannot_be_pinned():
     with pytest.raises(NotMirroredYet):
         _range(OffsetMap([Run(0, 0, 10)], source_end=10, target_end=10), 0, 11)
-
-
-def test_dense_and_long_runs_get_buckets_of_their_size():
-    dense = OffsetMap([Run(at * 12, at * 11, 10) for at in range(1000)], source_end=12_000, target_end=11_000)
-    assert 2 ** bucket_shift([Pieces(_range(dense, 0, 12_000))]) == 64, "no smaller than the smallest"
-    long = OffsetMap([Run(0, 0, 10**9)], source_end=10**9, target_end=10**9)
-    piece = Pieces(_range(long, 0, 10**9))
-    assert len(piece) == 1
-    assert len(buckets(piece, bucket_shift([piece]))[0]) <= 3
 
 
 @pytest.mark.parametrize(

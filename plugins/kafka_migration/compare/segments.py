@@ -7,7 +7,7 @@ record may stand) to the source offset where the next record stands.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
@@ -15,8 +15,6 @@ from typing import Any
 from kafka_migration.compare.request import PartitionRange
 from kafka_migration.compare.runs import Runs
 
-#: Pieces are found by their offset's high bits; the bounds keep a bucket from holding thousands of them, or none.
-_SMALLEST_SHIFT, _LARGEST_SHIFT = 6, 40
 _AT_ONCE = 10_000
 
 
@@ -84,6 +82,18 @@ def tiles(range_: PartitionRange, segment_records: int) -> Iterator[tuple[int, P
         at, target = end, max(target, to)
 
 
+def parts(range_: PartitionRange, count: int) -> Iterator[PartitionRange]:
+    """``range_`` in ``count`` parts of about equally many source offsets, or fewer."""
+    at, target = range_.source_start, range_.target_start
+    for n in range(1, count):
+        end = range_.source_start + (range_.source_end - range_.source_start) * n // count
+        if at < end:
+            to = max(target, split_bounds(range_, end)[0])
+            yield cut(range_, at, end, target, to)
+            at, target = end, to
+    yield cut(range_, at, range_.source_end, target, range_.target_end)
+
+
 def split_bounds(range_: PartitionRange, source_offset: int) -> tuple[int, int]:
     """Between which target offsets a range may be split so that ``source_offset`` is where its second part begins: from
     behind the last record before it, to the first one from there on. Nothing but a gap lies between."""
@@ -123,39 +133,3 @@ def cut(range_: PartitionRange, start: int, end: int, target_start: int, target_
         runs=range_.runs.clip(start, end),
         left_out=tuple((low, high) for low, high in left_out if low < high),
     )
-
-
-def around(range_: PartitionRange) -> Iterator[PartitionRange]:
-    """A range without what is left out of it, in parts. What stands on the target between two belongs to the latter."""
-    at, target = range_.source_start, range_.target_start
-    for low, high in range_.left_out:
-        if at < low:
-            to = max(target, split_bounds(range_, low)[0])
-            yield cut(range_, at, low, target, to)
-            target = to
-        at = high
-    if at < range_.source_end or target < range_.target_end:
-        yield cut(range_, at, range_.source_end, target, range_.target_end)
-
-
-def bucket_shift(found: Iterable[Pieces]) -> int:
-    """By how many bits to shift an offset right, so that a bucket holds few pieces, and a piece spans few buckets.
-
-    With the mean length of a piece as the bucket, there are at most three entries a piece.
-    """
-    count = total = 0
-    for pieces_ in found:
-        count, total = count + len(pieces_), total + int((pieces_.ends - pieces_.starts).sum())
-    mean = max(1, total // max(1, count))
-    return min(max(mean.bit_length() - 1, _SMALLEST_SHIFT), _LARGEST_SHIFT)
-
-
-def buckets(found: Pieces, shift: int) -> tuple[Any, Any]:
-    """Which buckets each piece reaches into: indices of pieces, and a bucket for each of them."""
-    import numpy as np
-
-    first = found.starts >> shift
-    counts = ((found.ends - 1) >> shift) - first + 1
-    which = np.repeat(np.arange(len(found)), counts)
-    before = np.cumsum(counts) - counts
-    return which, first[which] + np.arange(len(which)) - before[which]

@@ -101,7 +101,6 @@ def open_session(
     settings = {
         **settings_for(master),
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": "16",
         **_EXACT,
         **_READ_ONCE,
         **(conf or {}),

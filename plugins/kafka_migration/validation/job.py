@@ -26,15 +26,22 @@ import random
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import replace
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kafka_migration.compare.batches import job as batch_job
+from kafka.errors import KafkaError
+
+from kafka_migration.compare import job as reading
 from kafka_migration.compare.digests import SOURCE, TARGET, DigestReport, OnRead, SegmentOutcome, to_line
-from kafka_migration.compare.records import job as record_job
-from kafka_migration.compare.records.reader import Connections
+from kafka_migration.compare.job import BATCH, RECORD
+from kafka_migration.compare.orders import Orders, Wires
+from kafka_migration.compare.reading import SHORT_SECONDS
+from kafka_migration.compare.records.compacted import outcomes
+from kafka_migration.compare.records.confirm import confirmed
+from kafka_migration.compare.records.spark_source import Connections
+from kafka_migration.compare.records.task import clients
 from kafka_migration.compare.request import PartitionRange, ValidationRequest
 from kafka_migration.compare.segments import cut
 from kafka_migration.compare.session import open_session
@@ -50,9 +57,6 @@ from kafka_migration.kafka.lookup import find_connection
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: So many source offsets are read at record level in the time that Spark takes to plan another read.
-_MOST_BETWEEN = 100_000
-_MOST_BYTES_BETWEEN = 32 << 20
 #: JVM properties that are secret as a whole, whatever of the connection stands in them.
 _SECRET = frozenset({"sasl.jaas.config", "ssl.keystore.key", "ssl.key.password"})
 
@@ -132,7 +136,7 @@ def run(
     spark: SparkSession,
     request: ValidationRequest,
     connections: Connections,
-    wires: batch_job.Wires,
+    wires: Wires,
     *,
     secrets: Collection[str] = (),
     log: Callable[[str], None] = lambda _text: None,
@@ -144,11 +148,15 @@ def run(
     as soon as they were read, ``log`` with lines for people; ``secrets`` stay out of all messages.
     """
     began = time.monotonic()
-    by_record = [range_ for range_ in request.ranges if request.by_record(range_)]
-    by_batch = [range_ for range_ in request.ranges if not request.by_record(range_)]
-    on_batches = partial(batch_job.run, spark, request, wires=wires, secrets=secrets)
-    on_records = partial(record_job.outcomes, spark, request, connections=connections, secrets=secrets, log=log)
-    found = on_batches(ranges=by_batch, on_read=on_read) if by_batch else []
+    orders = {
+        name: Orders(level=name, committed=request.isolation == "read_committed", seconds=SHORT_SECONDS, wires=wires)
+        for name in (BATCH, RECORD)
+    }
+    read = partial(reading.run, spark, request, leaders=_leaders(request, wires), secrets=secrets, log=log)
+    by_key = [range_ for range_ in request.ranges if range_.by_key]
+    others = [range_ for range_ in request.ranges if not range_.by_key]
+    first = RECORD if request.level is Level.RECORD else BATCH
+    found = read(others, orders[first], on_read=on_read) if others else []
     second: list[SegmentOutcome] = []
     if request.level is Level.SAMPLED:
         chosen = sample(found, seed=request.seed, share=request.sample, twice=frozenset(request.twice))
@@ -157,31 +165,26 @@ def run(
             log(
                 f"reading {len(chosen)} of {len(found)} segments again, record by record (seed {request.seed}): {shown}"
             )
-            second = _again(request, found, chosen, on_records, on_read)
+            second = read(_ranges_of(request, chosen), orders[RECORD], on_read=on_read)
+    if by_key:
+        found += outcomes(spark, request, by_key, orders[RECORD], secrets=secrets, on_read=on_read, log=log)
+    by_record = [one for one in found if one.level == RECORD]
     if by_record:
-        headers = on_batches(ranges=by_record, headers_only=True)
-        read = on_records(ranges=by_record, on_read=lambda new: on_read(with_headers(new, headers)))
-        found += with_headers(read, headers)
+        again = partial(read, orders=orders[RECORD])
+        agreed = confirmed(spark, request, by_record, again, connections, secrets=secrets, log=log)
+        # It was kept as it was found.
+        if doubted := [one for one, before in zip(agreed, by_record, strict=True) if one.failure != before.failure]:
+            on_read(doubted)
+        found = [*(one for one in found if one.level != RECORD), *agreed]
     seconds = round(time.monotonic() - began, 3)
     return DigestReport.of(request.id, found, seconds=seconds, second=second)
 
 
-def with_headers(outcomes: Sequence[SegmentOutcome], headers: Sequence[SegmentOutcome]) -> list[SegmentOutcome]:
-    """``outcomes`` of record level, with what the headers of the target's batches show of the same segments."""
-    of_segment: dict[tuple[TopicPartition, int], SegmentOutcome] = {}
-    for header in headers:
-        place = header.tp, header.segment
-        of_segment[place] = _both(of_segment[place], header) if place in of_segment else header
-    return [
-        _both(outcome, of_segment[outcome.tp, outcome.segment])
-        if (outcome.tp, outcome.segment) in of_segment
-        else outcome
-        for outcome in outcomes
-    ]
-
-
-def _both(outcome: SegmentOutcome, header: SegmentOutcome) -> SegmentOutcome:
-    return replace(outcome, failure=outcome.failure or header.failure, target=outcome.target + header.target)
+def _leaders(request: ValidationRequest, wires: Wires) -> dict[TopicPartition, int]:
+    """Who leads the source's partitions; nobody, where that cannot be found out: then tasks find out why."""
+    with suppress(MigrationError, KafkaError), clients({SOURCE: wires[SOURCE]}) as found:
+        return found[SOURCE].leaders({range_.topic for range_ in request.ranges}, SHORT_SECONDS)
+    return {}
 
 
 def sample(
@@ -209,75 +212,16 @@ def sample(
     return sorted([*must, *chosen], key=_place)
 
 
-def _again(
-    request: ValidationRequest,
-    outcomes: Sequence[SegmentOutcome],
-    chosen: Sequence[SegmentOutcome],
-    on_records: Callable[..., list[SegmentOutcome]],
-    on_read: OnRead,
-) -> list[SegmentOutcome]:
-    """Record level's outcomes of ``chosen``, and of what stands between them. What could not be read together is read
-    by itself, and of what stands between nothing is said then."""
-    ranges = _ranges_of(request, with_between(outcomes, chosen))
-    spans = {(range_.tp, range_.source_start, range_.source_end) for range_ in ranges}
-
-    def counting(new: Iterable[SegmentOutcome]) -> list[SegmentOutcome]:
-        return [one for one in new if not one.failure or (one.tp, one.start, one.end) in spans]
-
-    read = on_records(ranges=ranges, on_read=lambda new: on_read(counting(new)))
-    counted = counting(read)
-    failed = set(map(_place, read)) - set(map(_place, counted))
-    apart = [range_ for one in chosen if _place(one) in failed for range_ in _ranges_of(request, [one])]
-    return counted + (on_records(ranges=apart, on_read=on_read) if apart else [])
-
-
-def with_between(outcomes: Iterable[SegmentOutcome], chosen: Iterable[SegmentOutcome]) -> list[SegmentOutcome]:
-    """``chosen``, and what little stands between two of them: to read on costs less than to begin another read. Never
-    over what could not be read."""
-    wanted = set(map(_place, chosen))
-    found: list[SegmentOutcome] = []
-    between: list[SegmentOutcome] = []
-    before: SegmentOutcome | None = None
-    # Whether all since the last chosen one may be read with it.
-    is_open = False
-    for one in sorted(outcomes, key=_place):
-        if before is None or (one.tp, one.start) != (before.tp, before.end):
-            is_open = False
-        before = one
-        if _place(one) in wanted:
-            found += [*between, one] if is_open else [one]
-            between, is_open = [], True
-            continue
-        between.append(one)
-        offsets, size = sum(each.end - each.start for each in between), sum(each.source.bytes for each in between)
-        if one.failure or offsets > _MOST_BETWEEN or size > _MOST_BYTES_BETWEEN:
-            is_open = False
-        if not is_open:
-            between = []
-    return found
-
-
 def _ranges_of(request: ValidationRequest, chosen: Sequence[SegmentOutcome]) -> list[PartitionRange]:
-    """``chosen`` in ranges: a range for those that stand side by side, since each one of a partition is a read."""
-    found: list[PartitionRange] = []
-    whole: PartitionRange | None = None
-    for segment in chosen:
-        last = found[-1] if found else None
-        if (
-            whole is not None
-            and last is not None
-            and (last.tp, last.source_end, last.target_end) == (segment.tp, segment.start, segment.target_start)
-            and segment.end <= whole.source_end
-        ):
-            found[-1] = cut(whole, last.source_start, segment.end, last.target_start, segment.target_end)
-            continue
-        (whole,) = (
-            range_
-            for range_ in request.ranges
-            if range_.tp == segment.tp and range_.source_start <= segment.start and segment.end <= range_.source_end
-        )
-        found.append(cut(whole, segment.start, segment.end, segment.target_start, segment.target_end))
-    return found
+    whole: dict[TopicPartition, list[PartitionRange]] = {}
+    for range_ in request.ranges:
+        whole.setdefault(range_.tp, []).append(range_)
+    return [
+        cut(range_, one.start, one.end, one.target_start, one.target_end)
+        for one in chosen
+        for range_ in whole[one.tp]
+        if range_.source_start <= one.start and one.end <= range_.source_end
+    ]
 
 
 def _place(outcome: SegmentOutcome) -> tuple[str, int, int]:

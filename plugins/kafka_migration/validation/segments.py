@@ -296,7 +296,10 @@ class Segments:
             self._ctx.segments.record({place: asdict(replace(one, settled=True)) for place, one in loose.items()})
 
     def found(self, outcomes: Iterable[SegmentOutcome]) -> None:
-        """Keep what was found, unless it was kept before, and show how far it is."""
+        """Keep what was found, unless it was kept before, and show how far it is. What cannot be read after all, though
+        it was kept, is not equal."""
+        outcomes = list(outcomes)
+        self._doubt([one for one in outcomes if one.failure and (one.tp, one.start, one.level) in self._done])
         new = [outcome for outcome in outcomes if (outcome.tp, outcome.start, outcome.level) not in self._done]
         self._keep_all([outcome for outcome in new if not outcome.failure])
         self._show_progress(new)
@@ -309,6 +312,15 @@ class Segments:
             self._ctx.segments.record({(outcome.tp, outcome.segment): asdict(value) for outcome, value in stored})
         if differ := [outcome for outcome, value in stored if self._certainly_differs(outcome, value)]:
             self.differs(differ)
+
+    def _doubt(self, outcomes: Sequence[SegmentOutcome]) -> None:
+        """Readers disagree about these."""
+        for one in outcomes:
+            known = self._values[one.tp]
+            known[one.segment] = replace(known[one.segment], verdict=str(Equality.INCONCLUSIVE))
+        if outcomes and not self._ctx.dry_run:
+            places = [(one.tp, one.segment) for one in outcomes]
+            self._ctx.segments.record({(tp, number): asdict(self._values[tp][number]) for tp, number in places})
 
     def _certainly_differs(self, outcome: SegmentOutcome, stored: Stored) -> bool:
         """Whether it differs, and not by what compaction or retention take while records are read."""

@@ -12,6 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafka_migration.compare.digests import SOURCE, TARGET, SegmentOutcome
+from kafka_migration.compare.orders import Orders
+from kafka_migration.compare.reading import LONG_SECONDS
 from kafka_migration.compare.request import PartitionRange
 from kafka_migration.domain.errors import CouldNotFindOut, Refused
 from kafka_migration.domain.listing import listed
@@ -125,14 +127,11 @@ class Tail:
 def read(ctx: Context, ranges: Sequence[PartitionRange]) -> list[SegmentOutcome]:
     """Both sides of ``ranges``, each as one segment."""
     # Imported here: most commands compare nothing.
-    from kafka_migration.compare.batches.job import BatchOrders, obey
+    from kafka_migration.compare.batches.task import obey
 
     wires = {SOURCE: ctx.origin.wire(), TARGET: ctx.destination.wire()}
-    orders = BatchOrders(
-        segments=tuple((0, range_) for range_ in ranges), committed=True, headers_only=False, wires=wires
-    )
-    outcomes, _, _ = obey(orders)
-    return [SegmentOutcome.from_dict(outcome) for outcome in outcomes]
+    orders = Orders(level="batch", committed=True, seconds=LONG_SECONDS, wires=wires)
+    return obey(orders, [(0, range_) for range_ in ranges]).outcomes
 
 
 def _here(ctx: Context) -> dict[TopicPartition, int]:

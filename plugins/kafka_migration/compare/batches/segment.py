@@ -8,40 +8,32 @@ Everything else (joined or re-encoded, cut at the segment's bounds, wrong) is de
 same digest as record level's. Both sums add up whatever the order, so which batches are decoded changes what a digest
 looks like, and never whether two are equal.
 
-Decoding is where the time goes, so key and value are hashed where they lie, and no object is made for a record.
+Decoding is where the time goes, so it is done for many batches at once (:mod:`kafka_migration.compare.decode`).
 """
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Sequence
 
 import xxhash
 
-from kafka_migration.compare.batches.side import Block, CannotRead, Side
+from kafka_migration.compare.batches.side import Block, Side
+from kafka_migration.compare.decode.columns import NO_STAMP, Damaged, Section, columns_of, decode
 from kafka_migration.compare.digests import Digest
 from kafka_migration.compare.placing import SourceSums, TargetSums
-from kafka_migration.compare.record_digest import (
-    HEADERS_FROM,
-    KEY_IS_NULL,
-    LACKING_FROM,
-    SEED,
-    VALUE_IS_NULL,
-    Rows,
-    with_header,
-    with_lacking,
-    xxh64,
-)
+from kafka_migration.compare.reading import IN_TRANSACTION, OLD, STAMPED, CannotRead
 from kafka_migration.compare.request import PartitionRange
 from kafka_migration.wire import codecs
 from kafka_migration.wire.batch import HEADER_BYTES, BatchHeader, CorruptBatch
 from kafka_migration.wire.old_formats import messages_of
-from kafka_migration.wire.records import read_varint
 
-_FLUSH_ROWS = 20_000
-#: Traits behind those of codecs.
-_OLD, _IN_TRANSACTION, _STAMPED = 1 << 8, 1 << 9, 1 << 10
-_xxh128 = xxhash.xxh3_128_digest
+#: Batches are decoded together, up to so many bytes.
+_MOST_ENCODED = 2 << 20
+_PLACE = struct.Struct(">qiqqii16s")
+_xxh128, _xxh128_number = xxhash.xxh3_128_digest, xxhash.xxh3_128_intdigest
 
 
 async def compare(
@@ -55,24 +47,12 @@ async def compare(
     return await _Comparison(segment, source, target, decode_all).run()
 
 
-async def visible(segment: PartitionRange, target: Side) -> Digest:
-    """Nothing but the ``attributes`` of the target's batches. Raises CannotRead."""
-    seen = TargetSums(segment)
-    try:
-        while (found := await target.next()) is not None:
-            for block in found:
-                seen.see(block.header)
-    finally:
-        target.drop()
-    return seen.digest()
-
-
 def _traits(header: BatchHeader) -> int:
     return (
         1 << header.codec
-        | (header.magic < 2) * _OLD
-        | header.is_transactional * _IN_TRANSACTION
-        | header.is_log_append_time * _STAMPED
+        | (header.magic < 2) * OLD
+        | header.is_transactional * IN_TRANSACTION
+        | header.is_log_append_time * STAMPED
     )
 
 
@@ -82,6 +62,8 @@ class _Comparison:
         self.sides = source, target
         self.sums, self.there = SourceSums(segment), TargetSums(segment)
         self.traits = 0
+        self.encoded: tuple[list[Block], list[Block]] = ([], [])
+        self.size = [0, 0]
         self.waiting: tuple[deque[Block], deque[Block]] = (deque(), deque())
         runs = segment.runs
         self._sources, self._targets = runs.sources.tolist(), runs.targets.tolist()
@@ -99,8 +81,8 @@ class _Comparison:
                     self._decode(1)
                 else:
                     self._both(one, other)
-            self.sums.flush()
-            self.there.flush()
+            for number in (0, 1):
+                self._flush(number)
         finally:
             for side in self.sides:
                 side.drop()
@@ -115,7 +97,7 @@ class _Comparison:
             waiting.extend(found)
             for block in found:
                 if side:
-                    self.there.see(block.header)
+                    self.there.see(block.header.attributes)
                 else:
                     self.traits |= _traits(block.header)
         return waiting[0]
@@ -124,8 +106,12 @@ class _Comparison:
         place, last = self._places(other)
         bodies = self._twins(one, other) if place == one.first else None
         if bodies is not None:
-            self.sums.prove(one.header, bodies[0], one.first)
-            self.there.prove(other.header, bodies[1], place)
+            # Each side by what it has itself.
+            for sums, header, at, body in (
+                (self.sums, one.header, one.first, bodies[0]),
+                (self.there, other.header, place, bodies[1]),
+            ):
+                sums.prove(_proof(header, at, body), records=header.records, size=header.size - HEADER_BYTES)
             self.waiting[0].popleft()
             self.waiting[1].popleft()
         elif one.first <= last:
@@ -178,115 +164,45 @@ class _Comparison:
         return bodies if bodies[0] == bodies[1] else None
 
     def _decode(self, side: int) -> None:
-        sums, block = (self.sums, self.there)[side], self.waiting[side].popleft()
+        block = self.waiting[side].popleft()
+        self.encoded[side].append(block)
+        self.size[side] += block.header.size
+        if self.size[side] >= _MOST_ENCODED:
+            self._flush(side)
+
+    def _flush(self, side: int) -> None:
+        """Count what is to be decoded so far."""
+        blocks, sums = self.encoded[side], (self.sums, self.there)[side]
         try:
-            decode(block.header, block.batch, sums.rows)
-        except CorruptBatch as error:
+            if old := [block for block in blocks if block.header.magic < 2]:
+                sums.add(columns_of((*message, ()) for block in old for message in messages_of(*block[1:])))
+            if len(old) < len(blocks):
+                sums.add(decode(_sections(blocks)))
+        except (CorruptBatch, Damaged) as error:
             raise CannotRead(f"{('source', 'target')[side]}: {self.segment.tp}: {error}") from error
-        if len(sums.rows) >= _FLUSH_ROWS:
-            sums.flush()
+        blocks.clear()
+        self.size[side] = 0
 
 
-def decode(header: BatchHeader, batch: memoryview, rows: Rows) -> None:
-    """Append the records of ``batch`` to ``rows``. Raises CorruptBatch where it cannot be read.
-
-    With LogAppendTime all of a batch were appended at its latest timestamp, whatever their deltas are (KIP-32): that is
-    what consumers see.
-    """
-    if header.magic != 2:
-        for message in messages_of(header, batch):
-            rows.add(message.offset, message.timestamp, message.key, message.value)
-        return
-    data = codecs.decompress(header.codec, bytes(batch[HEADER_BYTES:]))
-    fixed = header.max_timestamp if header.is_log_append_time else None
-    try:
-        _records(header, data, rows, fixed)
-    except IndexError as error:
-        raise CorruptBatch(f"batch at offset {header.base_offset}: records end early") from error
+def _proof(header: BatchHeader, place: int, body: bytes) -> int:
+    """Of a batch that needs no decoding, by what one side has of it: its ``header``, the hash of its records section
+    (``body``), and the source offset at which its first record stands (``place``)."""
+    counted = (header.codec, header.base_timestamp, header.max_timestamp, header.last_offset_delta, header.records)
+    return _xxh128_number(_PLACE.pack(place, *counted, body))
 
 
-def _records(header: BatchHeader, data: bytes, rows: Rows, fixed: int | None) -> None:
-    contents, times, offsets = rows.contents.append, rows.times.append, rows.offsets.append
-    flags_of, sizes = rows.flags.append, rows.sizes.append
-    base, base_time, before, limit = header.base_offset, header.base_timestamp, -1, header.last_offset_delta
-    at, end_of_data = 0, len(data)
-    for _ in range(header.records):
-        # Nearly all varints here have one byte or two: those are read in place.
-        number = data[at]
-        at += 1
-        if number >= 0x80:
-            number, at = read_varint(data, at - 1)
-        else:
-            number = (number >> 1) ^ -(number & 1)
-        end = at + number
-        at += 1  # attributes, of which no bit is used
-        time = data[at]
-        at += 1
-        if time >= 0x80:
-            time, at = read_varint(data, at - 1)
-        else:
-            time = (time >> 1) ^ -(time & 1)
-        delta = data[at]
-        at += 1
-        if delta >= 0x80:
-            delta, at = read_varint(data, at - 1)
-        else:
-            delta = (delta >> 1) ^ -(delta & 1)
-        if number < 0 or end > end_of_data or not before < delta <= limit:
-            raise CorruptBatch(f"batch at offset {base}: a record of {number} bytes at offset {base + delta}")
-        before = delta
-        content, flags, total = SEED, 0, 0
-        size = data[at]
-        at += 1
-        if size >= 0x80:
-            size, at = read_varint(data, at - 1)
-        else:
-            size = (size >> 1) ^ -(size & 1)
-        if size < 0:
-            flags = KEY_IS_NULL
-        else:
-            content = xxh64(data[at : at + size], SEED)
-            at, total = at + size, size
-        size = data[at]
-        at += 1
-        if size >= 0x80:
-            size, at = read_varint(data, at - 1)
-        else:
-            size = (size >> 1) ^ -(size & 1)
-        if size < 0:
-            flags |= VALUE_IS_NULL
-        else:
-            content = xxh64(data[at : at + size], content)
-            at, total = at + size, total + size
-        count = data[at]
-        at += 1
-        if count:
-            count, at = read_varint(data, at - 1)
-            if count < 0:
-                raise CorruptBatch(f"batch at offset {base}: a record of {count} headers")
-            flags |= count << HEADERS_FROM
-            lacking: list[int] = []
-            for place in range(count):
-                size, at = read_varint(data, at)
-                name, at = data[at : at + size], at + size
-                held, at = read_varint(data, at)
-                if size < 0 or at + held > end:
-                    raise CorruptBatch(f"batch at offset {base}: a header that does not fit its record")
-                if held < 0:
-                    content = with_header(content, name, None)
-                    lacking.append(place)
-                else:
-                    content = with_header(content, name, data[at : at + held])
-                    at += held
-            if lacking:
-                content = with_lacking(content, lacking)
-                flags |= len(lacking) << LACKING_FROM
-        if at != end:
-            raise CorruptBatch(f"batch at offset {base}: a record whose fields do not fill it")
-        contents(content)
-        times(base_time + time if fixed is None else fixed)
-        offsets(base + delta)
-        flags_of(flags)
-        sizes(total)
-    if at != end_of_data:
-        raise CorruptBatch(f"batch at offset {base}: {end_of_data - at} bytes after its last record")
+def _sections(blocks: Sequence[Block]) -> list[Section]:
+    """Those of format v2. With LogAppendTime all of a batch were appended at its latest timestamp, whatever their
+    deltas are (KIP-32): that is what consumers see."""
+    return [
+        Section(
+            codecs.decompress(header.codec, bytes(batch[HEADER_BYTES:])),
+            header.records,
+            header.base_offset,
+            header.last_offset_delta,
+            header.base_timestamp,
+            header.max_timestamp if header.is_log_append_time else NO_STAMP,
+        )
+        for _, header, batch in blocks
+        if header.magic == 2
+    ]

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import kafka.errors as kafka_errors
 from kafka.future import Future
 
+from kafka_migration.compare.reading import CannotRead, Unanswered, fetch_size
 from kafka_migration.domain.codes import (
     INCONSISTENT_TOPIC_ID,
     OFFSET_OUT_OF_RANGE,
@@ -28,20 +29,8 @@ from kafka_migration.wire.fetch import (
 from kafka_migration.wire.fetch_request import Fetched, FetchFrom
 
 _FINAL = UNAUTHORIZED | {OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION}
-_MOST_BYTES, _FIRST_BYTES, _LEAST_BYTES = 4 * 1024 * 1024, 1024 * 1024, 64 * 1024
-_MARGIN = 1.1
 _WAIT_MS = 500
-_TROUBLE_SECONDS = 60.0
 _PAUSE_SECONDS = 0.2
-
-
-class CannotRead(CouldNotFindOut):
-    """Offsets that were pinned cannot be read: expired, truncated, damaged, or not permitted."""
-
-
-class Unanswered(CannotRead):
-    """The brokers that lead this partition gave no answer for a minute: nor would they for its other segments. Other
-    partitions have other leaders."""
 
 
 class Block(NamedTuple):
@@ -57,7 +46,8 @@ class Side:
 
     ``committed``: as a consumer of committed records sees them, without what was aborted. The first batch may begin
     before ``start``, and the last may reach beyond ``end``. Of ``left_out`` (spans of offsets, in order) nothing is
-    read but what shares a batch with others: it may be damaged. :attr:`bytes` counts what was fetched.
+    read but what shares a batch with others: it may be damaged. A leader that does not answer is waited for,
+    ``seconds`` long. :attr:`bytes` counts what was fetched.
     """
 
     def __init__(
@@ -68,9 +58,10 @@ class Side:
         end: int,
         *,
         committed: bool,
+        seconds: float,
         left_out: Sequence[tuple[int, int]] = (),
     ) -> None:
-        self._cluster, self._tp, self._committed = cluster, tp, committed
+        self._cluster, self._tp, self._committed, self._seconds = cluster, tp, committed, seconds
         self._start, self._at, self._end, self._left_out = start, start, end, left_out
         self._pass_over()
         self._ahead: Future | None = None
@@ -104,7 +95,7 @@ class Side:
             self._ahead = None
 
     async def _answer(self) -> Fetched:
-        until = time.monotonic() + _TROUBLE_SECONDS
+        until = time.monotonic() + self._seconds
         while True:
             try:
                 ahead, self._ahead = self._ahead, None
@@ -117,7 +108,7 @@ class Side:
             except kafka_errors.KafkaError as error:
                 problem = str(error) or type(error).__name__
             if time.monotonic() > until:
-                raise Unanswered(self._unread(f"no answer for {_TROUBLE_SECONDS:g} s: {problem}").message)
+                raise Unanswered(self._unread(f"no answer for {self._seconds:g} s: {problem}").message)
             await self._cluster.net.sleep(_PAUSE_SECONDS)
             await self._cluster.refresh([self._tp.topic])
 
@@ -127,7 +118,7 @@ class Side:
         leader = self._cluster.leaders.get(self._tp)
         if leader is None:
             return None
-        size = self._size()
+        size = fetch_size(self._at - self._start, self._end - self._at, self.bytes)
         answers = await fetch(
             self._cluster,
             leader.node,
@@ -137,14 +128,6 @@ class Side:
             committed=self._committed,
         )
         return answers[0]
-
-    def _size(self) -> int:
-        """About what is left, as far as that can be estimated from what was read: the rest would be read in vain."""
-        done = self._at - self._start
-        if not done:
-            return _FIRST_BYTES
-        left = (self._end - self._at) * self.bytes / done * _MARGIN
-        return int(min(_MOST_BYTES, max(_LEAST_BYTES, left)))
 
     def _blocks(self, answer: Fetched) -> list[Block] | None:
         """What of the answer is to be compared; None if it holds no batch at all."""
@@ -194,7 +177,7 @@ class Side:
                 return
         except (CouldNotFindOut, kafka_errors.KafkaError) as error:
             raise self._unread(str(error)) from error
-        if now - self._silent_since > _TROUBLE_SECONDS:
+        if now - self._silent_since > self._seconds:
             raise self._unread(f"the broker sends nothing, although the log goes on to {upper}")
         await self._cluster.net.sleep(_PAUSE_SECONDS)
 

@@ -11,15 +11,22 @@ was mirrored. What the source has got since sweeps nothing from the target.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kafka_migration.compare.digests import SOURCE, TARGET
-from kafka_migration.compare.request import PartitionRange
+from kafka_migration.compare.digests import SOURCE, TARGET, Digest, OnRead, SegmentOutcome, recombine
+from kafka_migration.compare.faults import reason_of
+from kafka_migration.compare.job import Log, spread
+from kafka_migration.compare.orders import Orders
+from kafka_migration.compare.placing import SourceSums, TargetSums
+from kafka_migration.compare.record_digest import KEY_IS_NULL, VALUE_IS_NULL, ordered_hashes
+from kafka_migration.compare.request import PartitionRange, ValidationRequest
+from kafka_migration.compare.segments import cut, parts, tiles
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 #: Of every record behind the pinned ends: newer than any place. And of those that only the source has had so far.
 BEHIND, NOT_MIRRORED = 2**62, 2**62 + 1
@@ -107,3 +114,196 @@ def with_compacted(both: DataFrame, ranges: Iterable[PartitionRange], now_ms: in
     is_explained_here = f.col("key_hash").isNull() | (newest > place) | is_gone_tombstone
     compacted = (gone_from_source | gone_from_target) & f.col("in_run") & is_explained_here
     return both.withColumn("compacted", f.coalesce(compacted, f.lit(False))).where(~f.col("behind"))
+
+
+#: Source offsets of the partitions that one job reads: Spark sorts their records by key, on disk where need be.
+_WAVE_OFFSETS = 16_000_000
+_PART_OFFSETS = 1_000_000
+_LEVEL = "record"
+_ROWS = (
+    "side string, topic string, partition int, segment long, source_offset long, in_run boolean, size long, hash long,"
+    " ordered long, key_hash long, is_tombstone boolean, timestamp_ms long, behind boolean, attributes int"
+)
+
+
+class Stretch(NamedTuple):
+    """Records of one side that one task reads: those of ``tile``, or, ``behind`` the pinned end, those from there to
+    the log end of that time, which count nowhere."""
+
+    side: str
+    tile: PartitionRange
+    behind: bool
+
+
+def outcomes(
+    spark: SparkSession,
+    request: ValidationRequest,
+    ranges: Sequence[PartitionRange],
+    orders: Orders,
+    *,
+    secrets: Collection[str] = (),
+    on_read: OnRead = lambda _found: None,
+    log: Log = lambda _text: None,
+) -> list[SegmentOutcome]:
+    """Every segment of ``ranges``, which are whole logs up to their pinned ends. Never raises for what cannot be read:
+    that is in its outcome. ``on_read`` is called with partitions as soon as their job ends."""
+    found: list[SegmentOutcome] = []
+    waiting = list(_waves(ranges))[::-1]
+    while waiting:
+        wave = waiting.pop()
+        try:
+            new = _read(spark, request, wave, orders)
+        except Exception as error:
+            reason = reason_of(error, secrets)
+            log(f"a read of {len(wave)} compacted partitions failed: {reason}")
+            if len(wave) > 1:
+                middle = len(wave) // 2
+                waiting += [wave[middle:], wave[:middle]]
+                continue
+            new = [orders.failure(tile, reason) for range_ in wave for tile in tiles(range_, request.segment_records)]
+        on_read(new)
+        found += new
+    return found
+
+
+def _waves(ranges: Iterable[PartitionRange]) -> Iterator[list[PartitionRange]]:
+    wave: list[PartitionRange] = []
+    size = 0
+    for range_ in ranges:
+        offsets = range_.source_end - range_.source_start
+        if wave and size + offsets > _WAVE_OFFSETS:
+            yield wave
+            wave, size = [], 0
+        wave.append(range_)
+        size += offsets
+    if wave:
+        yield wave
+
+
+def _read(
+    spark: SparkSession, request: ValidationRequest, ranges: Sequence[PartitionRange], orders: Orders
+) -> list[SegmentOutcome]:
+    spark.sparkContext.setJobGroup(request.id, f"validation of {request.migration}: {len(ranges)} compacted partitions")
+    work = [stretch for range_ in ranges for stretch in _stretches(range_)]
+    rows = spread(spark, work, _task(orders, request.segment_records), _ROWS)
+    rows = with_compacted(rows, ranges, int(time.time() * 1000))
+    digested: dict[tuple[str, int, int], dict[str, Digest]] = {}
+    for row in by_segment(rows).collect():
+        digested.setdefault((row.topic, row.partition, row.segment), {})[row.side] = _digest_of(row.asDict())
+    found = []
+    for range_ in ranges:
+        numbered = list(tiles(range_, request.segment_records))
+        known = {number for number, _ in numbered}
+        end, target_end = range_.source_end, range_.target_end
+        beyond = cut(range_, end, end, target_end, target_end)
+        # Also records that the map has nowhere near: of no segment that was asked for.
+        for key in sorted(key for key in digested if key[:2] == range_.tp and key[2] not in known):
+            numbered.append((key[2], beyond))
+        for number, tile in numbered:
+            sides = digested.get((*range_.tp, number), {})
+            found.append(SegmentOutcome.of(number, tile, _LEVEL, source=sides.get(SOURCE), target=sides.get(TARGET)))
+    return found
+
+
+def _stretches(range_: PartitionRange) -> Iterator[Stretch]:
+    count = -(-(range_.source_end - range_.source_start) // _PART_OFFSETS) or 1
+    for tile in parts(range_, count):
+        for side in (SOURCE, TARGET):
+            yield Stretch(side, tile, behind=False)
+    for side, end, tail in (
+        (SOURCE, range_.source_end, range_.source_tail),
+        (TARGET, range_.target_end, range_.target_tail),
+    ):
+        if end < tail:
+            yield Stretch(side, range_, behind=True)
+
+
+def _task(orders: Orders, segment_records: int) -> Callable[[Stretch], Iterator[Any]]:
+    def work(stretch: Stretch) -> Iterator[Any]:
+        from kafka_migration.compare.records.task import clients, side_of
+
+        side, tile, behind = stretch
+        with clients({side: orders.wires[side]}) as both:
+            span = None
+            if behind:
+                span = (tile.source_end, tile.source_tail) if side == SOURCE else (tile.target_end, tile.target_tail)
+            read = side_of(side, tile, both[side], orders, span=span)
+            sums = (SourceSums if side == SOURCE else TargetSums)(tile)
+            while (records := read.next()) is not None:
+                placed = _behind(stretch, records) if behind else sums.place(records)
+                sums.see(0 if behind else read.attributes)
+                yield _rows(stretch, segment_records, placed, sums.digest().attributes)
+
+    return work
+
+
+def _behind(stretch: Stretch, records: Any) -> tuple[Any, Any, Any]:
+    """As :meth:`Sums.place`, of records behind the pinned end."""
+    import numpy as np
+
+    side, tile, _ = stretch
+    start, end = (tile.source_end, tile.source_tail) if side == SOURCE else (tile.target_end, tile.target_tail)
+    mine = records.where((records.offsets >= start) & (records.offsets < end))
+    is_late = (mine.offsets >= tile.source_mirrored) & (side == SOURCE)
+    return mine, np.where(is_late, NOT_MIRRORED, BEHIND), np.zeros(len(mine), np.bool_)
+
+
+def _rows(stretch: Stretch, segment_records: int, placed: tuple[Any, Any, Any], attributes: int) -> Any:
+    import numpy as np
+    import pyarrow
+
+    side, tile, behind = stretch
+    records, places, in_run = placed
+    count = len(records)
+    is_null = (records.flags & KEY_IS_NULL) != 0
+    columns = {
+        "side": pyarrow.repeat(side, count),
+        "topic": pyarrow.repeat(tile.topic, count),
+        "partition": pyarrow.repeat(pyarrow.scalar(tile.partition, pyarrow.int32()), count),
+        "segment": places // segment_records,
+        "source_offset": places,
+        "in_run": in_run,
+        "size": records.sizes,
+        "hash": records.hashes.view(np.int64),
+        "ordered": ordered_hashes(records.hashes, places).view(np.int64),
+        "key_hash": pyarrow.array(records.keys.view(np.int64), mask=is_null),
+        "is_tombstone": (records.flags & VALUE_IS_NULL) != 0,
+        "timestamp_ms": records.times,
+        "behind": np.full(count, behind),
+        "attributes": np.full(count, attributes, np.int32),
+    }
+    return pyarrow.record_batch(columns)
+
+
+def by_segment(both: DataFrame) -> DataFrame:
+    """One row a side and segment: counts and sums over what :func:`with_compacted` gives."""
+    from pyspark.sql import functions as f
+
+    counts = ~f.col("compacted")
+
+    def total(column: Column) -> Column:
+        return f.coalesce(f.sum(f.when(counts, column)), f.lit(0))
+
+    def halves(name: str) -> list[Column]:
+        # A sum of whole hashes overflows, which is an error under ANSI. Halves do not, up to 2^31 records a segment.
+        low, high = f.col(name).bitwiseAND(f.lit(0xFFFFFFFF)), f.shiftright(f.col(name), 32)
+        return [total(low).alias(f"{name}_low"), total(high).alias(f"{name}_high")]
+
+    return both.groupBy("side", "topic", "partition", "segment").agg(
+        f.count_if(counts).alias("rows"),
+        total(f.col("size")).alias("bytes"),
+        *halves("hash"),
+        *halves("ordered"),
+        f.count_if(~f.col("in_run")).alias("misplaced"),
+        f.count_if(f.col("compacted")).alias("compacted"),
+        f.bit_or("attributes").alias("attributes"),
+    )
+
+
+def _digest_of(row: dict[str, Any]) -> Digest:
+    same = ("rows", "bytes", "misplaced", "compacted", "attributes")
+    return Digest(
+        **{name: row[name] for name in same},
+        total=recombine(row["hash_low"], row["hash_high"]),
+        ordered=recombine(row["ordered_low"], row["ordered_high"]),
+    )

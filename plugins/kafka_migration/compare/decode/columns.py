@@ -1,0 +1,130 @@
+"""What is decoded, and into what."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+from kafka_migration.compare.record_digest import (
+    HEADERS_FROM,
+    KEY_IS_NULL,
+    LACKING_FROM,
+    SEED,
+    VALUE_IS_NULL,
+    record_hashes,
+    with_header,
+    with_lacking,
+    xxh64,
+)
+
+KERNEL_VARIABLE = "KAFKA_MIGRATION_KERNEL"
+COMPILED, PLAIN = "numba", "python"
+#: Of a section whose records have timestamps of their own.
+NO_STAMP = -(2**63)
+
+Bytes = bytes | memoryview
+
+
+class Damaged(ValueError):
+    """A records section that cannot be decoded."""
+
+
+class Section(NamedTuple):
+    """The records section of a batch of format v2, decompressed, and what the batch's header has of its records: how
+    many, the first offset, the last one's distance from it, and the base of their timestamps (ms). ``stamp`` takes the
+    place of all their timestamps (LogAppendTime), unless it is :data:`NO_STAMP`."""
+
+    data: Bytes
+    records: int
+    offset: int
+    last_delta: int
+    timestamp: int
+    stamp: int = NO_STAMP
+
+
+@dataclass(slots=True)
+class Columns:
+    """Records, as numpy arrays of one length.
+
+    ``offsets`` are those of the log that the records stand in; ``hashes`` those of
+    :mod:`kafka_migration.compare.record_digest`; ``sizes`` bytes of key and value; ``times`` ms since the epoch;
+    ``flags`` those of the hash; ``keys`` hashes of the keys alone (of those that are null it means nothing).
+    """
+
+    offsets: Any
+    hashes: Any
+    sizes: Any
+    times: Any
+    flags: Any
+    keys: Any
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def where(self, mask: Any) -> Columns:
+        """Those that ``mask`` has."""
+        return self if mask.all() else Columns(*(getattr(self, one.name)[mask] for one in fields(self)))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Columns]) -> Columns:
+        """All of ``parts``, of which there is one at least, one behind the other."""
+        import numpy as np  # only who compares pays for it
+
+        return cls(*(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(cls)))
+
+
+#: A record: offset, timestamp (ms), key, value, headers.
+Record = tuple[int, int, Bytes | None, Bytes | None, Iterable[tuple[Bytes, Bytes | None]]]
+
+
+def columns_of(records: Iterable[Record]) -> Columns:
+    """Columns of single records."""
+    import numpy as np  # only who compares pays for it
+
+    rows: list[tuple[int, int, int, int, int, int]] = []
+    for offset, time, key, value, headers in records:
+        of_key = SEED if key is None else xxh64(key, SEED)
+        content = of_key if value is None else xxh64(value, of_key)
+        flags = (KEY_IS_NULL if key is None else 0) | (VALUE_IS_NULL if value is None else 0)
+        lacking: list[int] = []
+        for place, (name, held) in enumerate(headers):
+            content = with_header(content, name, held)
+            flags += 1 << HEADERS_FROM
+            if held is None:
+                lacking.append(place)
+        flags += len(lacking) << LACKING_FROM
+        size = (0 if key is None else len(key)) + (0 if value is None else len(value))
+        rows.append((offset, with_lacking(content, lacking), size, time, flags, of_key))
+    columns = list(zip(*rows, strict=True)) or [()] * 6
+    kinds = (np.int64, np.uint64, np.int64, np.int64, np.int64, np.uint64)
+    offsets, contents, sizes, times, flags_, keys = map(np.array, columns, kinds)
+    return Columns(offsets, record_hashes(contents, times, flags_), sizes, times, flags_, keys)
+
+
+@cache
+def kernel() -> str:
+    """What decodes: :data:`COMPILED` where numba is installed, unless KAFKA_MIGRATION_KERNEL asks for :data:`PLAIN`."""
+    wanted = os.environ.get(KERNEL_VARIABLE) or (COMPILED if find_spec("numba") else PLAIN)
+    if wanted not in (COMPILED, PLAIN):
+        raise ValueError(f"{KERNEL_VARIABLE} is {wanted!r}: set {COMPILED} or {PLAIN}, or nothing")
+    return wanted
+
+
+def decode(sections: Sequence[Section]) -> Columns:
+    """The records of ``sections``, in their order. Raises Damaged."""
+    return _decoder(kernel())(sections)
+
+
+@cache
+def _decoder(name: str) -> Callable[[Sequence[Section]], Columns]:
+    if name == COMPILED:
+        from kafka_migration.compare.decode.compiled import decode as compiled
+
+        return compiled
+    from kafka_migration.compare.decode.plain import decode as plain
+
+    return plain

@@ -1,0 +1,311 @@
+"""A validation's reading on Spark: wide jobs, each of a few shares of segments for every slot.
+
+A wave is one job: its shares are about equal, and go to their tasks one by one. What it found is known when it ends, so
+waves are short, and two are under way at once: the slots that one leaves free the other takes. How many slots there are
+is asked for each wave, since executors come and go. Shares take turns over the brokers that lead their partitions.
+
+Credentials travel inside the pickled function, which Spark neither logs nor shows.
+
+A read that fails proves nothing about what stands beside the one that broke it. A partition whose leader does not
+answer is left, and read once all others are. A task that dies fails its wave: that is halved and read again, until what
+breaks it stands alone.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import replace
+from functools import reduce
+from importlib import import_module
+from operator import or_
+from typing import TYPE_CHECKING, Any
+
+from kafka_migration.compare.decode.columns import COMPILED
+from kafka_migration.compare.digests import OnRead, SegmentOutcome, sum_of
+from kafka_migration.compare.faults import reason_of
+from kafka_migration.compare.orders import Answer, Orders, Tile
+from kafka_migration.compare.reading import LONG_SECONDS
+from kafka_migration.compare.request import PartitionRange, ValidationRequest
+from kafka_migration.compare.segments import parts, tiles
+from kafka_migration.domain.hiding import hidden
+from kafka_migration.domain.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+BATCH, RECORD = "batch", "record"
+#: What reads in a task: a module with ``obey``.
+_READERS = {
+    BATCH: "kafka_migration.compare.batches.task",
+    RECORD: "kafka_migration.compare.records.task",
+}
+_SHARES_PER_SLOT = 4
+_WAVES_AT_ONCE = 2
+#: Of a share, on one side: half a minute of work at the most, and no less than is worth a task.
+_MOST_BYTES, _LEAST_BYTES = 1 << 30, 16 << 20
+#: As far as nothing was read of a topic.
+_BYTES_AN_OFFSET = 1000.0
+#: After so many failed jobs the cluster is the trouble, not a segment.
+_MOST_FAILURES = 24
+#: For so long a partition is read again whose leader does not answer.
+PATIENCE_SECONDS = 150.0
+
+Log = Callable[[str], None]
+Share = tuple[Tile, ...]
+#: Broker ids of leaders on the source, as far as they are known.
+Leaders = dict[TopicPartition, int]
+
+
+def run(
+    spark: SparkSession,
+    request: ValidationRequest,
+    ranges: Sequence[PartitionRange],
+    orders: Orders,
+    *,
+    leaders: Leaders | None = None,
+    secrets: Collection[str] = (),
+    on_read: OnRead = lambda _found: None,
+    log: Log = lambda _text: None,
+) -> list[SegmentOutcome]:
+    """Every segment of ``ranges``, compared as ``orders`` have it. Never raises for what cannot be read: that is in its
+    outcome. ``on_read`` is called with segments as soon as their wave ends."""
+    return _Work(spark, request, orders, secrets, on_read, log).all_of(
+        in_turns([tile for range_ in ranges for tile in tiles(range_, request.segment_records)], leaders or {})
+    )
+
+
+def in_turns(every: Iterable[Tile], leaders: Leaders) -> list[Tile]:
+    """Tiles so that the brokers which lead them on the source take turns."""
+    waiting: dict[int, deque[Tile]] = {}
+    for tile in every:
+        waiting.setdefault(leaders.get(tile[1].tp, -1), deque()).append(tile)
+    found, turns = [], deque(waiting.values())
+    while turns:
+        mine = turns.popleft()
+        found.append(mine.popleft())
+        if mine:
+            turns.append(mine)
+    return found
+
+
+def spread(spark: SparkSession, work: Sequence[Any], task: Callable[[Any], Iterator[Any]], schema: str) -> DataFrame:
+    """A frame of what ``task`` yields (Arrow batches of ``schema``) for each of ``work``, a Spark task for each.
+
+    ``work`` is pickled into rows, so it must hold no secrets; what ``task`` encloses is in no plan.
+    """
+    import pyarrow
+    from pyspark.sql import functions as f
+
+    places = pyarrow.array(range(len(work)), pyarrow.int32())
+    table = pyarrow.table({"place": places, "work": [pickle.dumps(one) for one in work]})
+
+    def mapped(found: Iterator[Any]) -> Iterator[Any]:
+        for rows in found:
+            for one in rows.column("work").to_pylist():
+                yield from task(pickle.loads(one))
+
+    return spark.createDataFrame(table).repartitionById(len(work), f.col("place")).mapInArrow(mapped, schema)
+
+
+def _task(orders: Orders) -> Callable[[Share], Iterator[Any]]:
+    def work(share: Share) -> Iterator[Any]:
+        import pyarrow
+
+        answer = import_module(_READERS[orders.level]).obey(orders, share)
+        yield pyarrow.record_batch({"answer": [pickle.dumps(answer)]})
+
+    return work
+
+
+class _Whole:
+    """A tile that may be read in parts, and what was found of it so far."""
+
+    def __init__(self, tile: Tile) -> None:
+        self.tile, self.waiting = tile, 1
+        self._found: list[SegmentOutcome] = []
+
+    def add(self, outcome: SegmentOutcome) -> SegmentOutcome | None:
+        """Of one part. All of the tile's, once that was the last."""
+        self._found.append(outcome)
+        self.waiting -= 1
+        if self.waiting:
+            return None
+        failed = next((one.failure for one in self._found if one.failure), "")
+        return SegmentOutcome.of(
+            *self.tile,
+            outcome.level,
+            source=sum_of(one.source for one in self._found),
+            target=sum_of(one.target for one in self._found),
+            failure=failed,
+            traits=reduce(or_, (one.traits for one in self._found)),
+        )
+
+
+#: Part of a tile, as it is given to a task.
+_Part = tuple[_Whole, PartitionRange]
+
+
+class _Work:
+    """The reading of one request."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        request: ValidationRequest,
+        orders: Orders,
+        secrets: Collection[str],
+        on_read: OnRead,
+        log: Log,
+    ) -> None:
+        self._spark, self._request, self._orders, self._secrets = spark, request, orders, secrets
+        self._on_read, self._log = on_read, log
+        self._found: list[SegmentOutcome] = []
+        self._waiting: deque[_Part] = deque()
+        self._again: deque[list[list[_Part]]] = deque()
+        self._late: list[_Part] = []
+        self._silent: dict[TopicPartition, tuple[float, str]] = {}
+        self._sizes: dict[str, float] = {}
+        self._gone, self._failed, self._waves = "", 0, 0
+        self._kernels: set[str] = set()
+
+    def all_of(self, every: Sequence[Tile]) -> list[SegmentOutcome]:
+        """Read ``every`` tile; outcomes in the order in which they were found."""
+        self._waiting.extend((_Whole(tile), tile[1]) for tile in every)
+        running: dict[Future[list[Answer]], list[list[_Part]]] = {}
+        with ThreadPoolExecutor(max_workers=_WAVES_AT_ONCE) as pool:
+            try:
+                while True:
+                    while len(running) < _WAVES_AT_ONCE and (wave := self._next_wave(idle=not running)):
+                        running[pool.submit(self._read, wave)] = wave
+                    if not running:
+                        return self._found
+                    for done in wait(running, return_when=FIRST_COMPLETED).done:
+                        self._take(running.pop(done), done)
+            except BaseException:
+                # Whoever waited is gone, or wants no more: nobody would know what the rest finds.
+                pool.shutdown(wait=False, cancel_futures=True)
+                self._spark.sparkContext.cancelJobGroup(self._request.id)
+                raise
+
+    def _next_wave(self, *, idle: bool) -> list[list[_Part]]:
+        """Shares to read next; none where nothing is left but what runs."""
+        while True:
+            if self._gone:
+                parts = [*self._waiting, *self._late, *(part for wave in self._again for one in wave for part in one)]
+                for queue in (self._waiting, self._late, self._again):
+                    queue.clear()
+                self._settle([(part, self._failure(part, self._gone)) for part in parts])
+                return []
+            if self._again:
+                return self._again.popleft()
+            if self._waiting:
+                if wave := self._wave():
+                    return wave
+                continue
+            if not (idle and self._late):
+                return []
+            # Everything else is read.
+            self._orders = replace(self._orders, seconds=LONG_SECONDS)
+            late, self._late = self._late, []
+            return [[part] for part in late]
+
+    def _wave(self) -> list[list[_Part]]:
+        slots = max(1, self._spark.sparkContext.defaultParallelism)
+        count = _SHARES_PER_SLOT * slots
+        most = min(_MOST_BYTES, max(_LEAST_BYTES, sum(map(self._weight, self._waiting)) / count))
+        shares: list[list[_Part]] = []
+        share: list[_Part] = []
+        size = 0.0
+        while self._waiting and len(shares) < count:
+            part = self._waiting.popleft()
+            if part[1].tp in self._silent:
+                self._late.append(part)
+                continue
+            weight = self._weight(part)
+            if weight > 1.5 * most and (cut := self._cut(part, round(weight / most))):
+                self._waiting.extendleft(reversed(cut))
+                continue
+            share.append(part)
+            size += weight
+            if size >= most:
+                shares.append(share)
+                share, size = [], 0.0
+        return [*shares, share] if share else shares
+
+    def _cut(self, part: _Part, count: int) -> list[_Part]:
+        whole, range_ = part
+        found = [(whole, one) for one in parts(range_, count)]
+        whole.waiting += len(found) - 1
+        return found if len(found) > 1 else []
+
+    def _weight(self, part: _Part) -> float:
+        """Bytes on one side, about."""
+        range_ = part[1]
+        size = self._sizes.get(range_.topic, _BYTES_AN_OFFSET)
+        return size * max(range_.source_end - range_.source_start, range_.target_end - range_.target_start)
+
+    def _read(self, wave: list[list[_Part]]) -> list[Answer]:
+        self._spark.sparkContext.setJobGroup(
+            self._request.id, f"validation of {self._request.migration}: {len(wave)} shares of segments"
+        )
+        shares = [tuple((whole.tile[0], range_) for whole, range_ in share) for share in wave]
+        rows = spread(self._spark, shares, _task(self._orders), "answer binary").collect()
+        return [pickle.loads(row.answer) for row in rows]
+
+    def _take(self, wave: list[list[_Part]], done: Future[list[Answer]]) -> None:
+        try:
+            answers = done.result()
+        except Exception as error:
+            self._halve(wave, reason_of(error, self._secrets))
+            return
+        settled = []
+        for share, answer in zip(wave, answers, strict=True):
+            self._gone = self._gone or hidden(answer.unreachable, self._secrets)
+            self._note(answer.kernel)
+            for part, outcome in zip(share, answer.outcomes, strict=True):
+                if outcome.tp in answer.unanswered and outcome.failure and self._may_answer(outcome):
+                    self._late.append(part)
+                else:
+                    settled.append((part, outcome))
+        self._settle(settled)
+
+    def _halve(self, wave: list[list[_Part]], reason: str) -> None:
+        self._log(f"a job of {len(wave)} shares failed: {reason}")
+        self._failed += 1
+        if self._failed >= _MOST_FAILURES:
+            self._gone = f"not read: {self._failed} Spark jobs before it failed, the last with: {reason}"
+        if len(wave) == 1 and len(wave[0]) == 1:
+            self._settle([(wave[0][0], self._failure(wave[0][0], reason))])
+            return
+        halved = wave if len(wave) > 1 else [[part] for part in wave[0]]
+        middle = len(halved) // 2
+        self._again += [halved[:middle], halved[middle:]]
+
+    def _may_answer(self, outcome: SegmentOutcome) -> bool:
+        """Whether the leader of a partition, which gave no answer, is to be asked again."""
+        since, _ = self._silent.setdefault(outcome.tp, (time.monotonic(), outcome.failure))
+        return time.monotonic() - since < PATIENCE_SECONDS
+
+    def _note(self, kernel: str) -> None:
+        if kernel and kernel not in self._kernels:
+            self._kernels.add(kernel)
+            self._log(f"records are decoded by {kernel}" + ("" if kernel == COMPILED else ", slowly: install numba"))
+
+    def _settle(self, outcomes: Iterable[tuple[_Part, SegmentOutcome]]) -> None:
+        new = []
+        for (whole, _), outcome in outcomes:
+            if not outcome.failure and outcome.end > outcome.start and outcome.source.bytes:
+                self._sizes[outcome.topic] = outcome.source.bytes / (outcome.end - outcome.start)
+            if (all_of_it := whole.add(replace(outcome, failure=hidden(outcome.failure, self._secrets)))) is not None:
+                new.append(all_of_it)
+        self._found += new
+        if new:
+            self._on_read(new)
+
+    def _failure(self, part: _Part, reason: str) -> SegmentOutcome:
+        whole, range_ = part
+        return self._orders.failure((whole.tile[0], range_), reason)

@@ -1,0 +1,137 @@
+"""One cluster as record level asks it: who leads a partition, and what stands in its log. By kafka-python's client.
+
+Nothing of the mirror's wire layer is in it. Requests are begun, and their answers waited for: of both clusters, and of
+several fetches, on one loop in one thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import kafka.errors as kafka_errors
+from kafka.future import Future
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+from kafka.protocol.consumer import FetchRequest
+from kafka.protocol.metadata import MetadataRequest
+
+from kafka_migration.domain.errors import AuthenticationFailed, ClusterUnreachable, reason_of
+from kafka_migration.domain.names import SAME, TopicNames
+from kafka_migration.domain.types import TopicPartition
+
+_RECEIVE_MAX_BYTES = 256 * 1024 * 1024
+_CONNECT_MS = 30_000
+_WAIT_MS = 500
+#: By names: the oldest brokers that have records of format v2, and the newest version without topic ids.
+_OLDEST, _NEWEST = 4, 12
+_FETCH_AGAIN_SECONDS = 0.1
+
+
+class Client:
+    """Connections to one cluster. ``config`` are kafka-python's properties, and as ``topic_names`` how topics are
+    called there, if it is otherwise than on the source; ``role`` is source or target."""
+
+    def __init__(self, net: NetworkSelector, config: Mapping[str, Any], role: str) -> None:
+        config = dict(config)
+        self.role, self._net = role, net
+        self._names: TopicNames = config.pop("topic_names", SAME)
+        self._servers = str(config.get("bootstrap_servers", ""))
+        self._manager = KafkaConnectionManager(
+            net, **{"receive_message_max_bytes": _RECEIVE_MAX_BYTES, "reconnect_backoff_max_ms": 1_000, **config}
+        )
+        self._leaders: dict[TopicPartition, int] = {}
+
+    def connect(self) -> None:
+        """Reach any broker of the cluster. Raises ClusterUnreachable, or AuthenticationFailed."""
+        try:
+            self._manager.bootstrap(_CONNECT_MS)
+        except kafka_errors.KafkaError as error:
+            for broker in self._manager.cluster.bootstrap_brokers():
+                failure = self._manager.auth_failure(broker.node_id)
+                if failure is not None:
+                    raise AuthenticationFailed(self.role, self._servers, str(failure)) from error
+            raise ClusterUnreachable(self.role, self._servers, reason_of(error)) from error
+
+    def close(self) -> None:
+        """End all connections."""
+        self._manager.close()
+
+    def leaders(self, topics: Iterable[str], seconds: float) -> dict[TopicPartition, int]:
+        """Who leads the partitions of ``topics``, by broker id. Raises kafka-python's errors."""
+        kind = MetadataRequest.MetadataRequestTopic
+        request = MetadataRequest(
+            topics=[kind(name=name) for name in sorted(map(self._names.on_target, topics))],
+            allow_auto_topic_creation=False,
+        )
+        answer = self.wait(self._manager.send(request), seconds)
+        return {
+            TopicPartition(self._names.known_as(topic.name), partition.partition_index): partition.leader_id
+            for topic in answer.topics
+            for partition in topic.partitions
+            if partition.leader_id >= 0
+        }
+
+    def look_for_leader(self, tp: TopicPartition, seconds: float) -> None:
+        """Ask again who leads ``tp``. Raises kafka-python's errors."""
+        self._leaders.pop(tp, None)
+        found = self.leaders([tp.topic], seconds)
+        if tp not in found:
+            raise kafka_errors.LeaderNotAvailableError()
+        self._leaders.update(found)
+
+    def knows(self, tp: TopicPartition) -> bool:
+        """Whether a leader of ``tp`` is known."""
+        return tp in self._leaders
+
+    def begin_fetch(self, tp: TopicPartition, offset: int, size: int, *, committed: bool) -> Future:
+        """Ask the leader for about ``size`` bytes from ``offset`` on: kafka-python's future of the partition's answer,
+        which also fails where no leader is known. With ``committed`` it ends before the first open transaction."""
+        kind = FetchRequest.FetchTopic
+        request = FetchRequest(
+            max_wait_ms=_WAIT_MS,
+            min_bytes=1,
+            max_bytes=size,
+            isolation_level=int(committed),
+            session_id=0,
+            session_epoch=-1,
+            topics=[
+                kind(
+                    topic=self._names.on_target(tp.topic),
+                    partitions=[
+                        kind.FetchPartition(
+                            partition=tp.partition,
+                            current_leader_epoch=-1,
+                            fetch_offset=offset,
+                            last_fetched_epoch=-1,
+                            partition_max_bytes=size,
+                        )
+                    ],
+                )
+            ],
+            forgotten_topics_data=[],
+            rack_id="",
+            min_version=_OLDEST,
+            max_version=_NEWEST,
+        )
+        try:
+            return self._manager.send(request, node_id=self._leaders.get(tp))
+        except kafka_errors.KafkaError as error:
+            return Future().failure(error)
+
+    def wait(self, answer: Future, seconds: float) -> Any:
+        """What ``answer`` becomes, within so many seconds. Raises kafka-python's errors."""
+        until = time.monotonic() + seconds
+        while not answer.is_done and time.monotonic() < until:
+            self._net.poll(timeout_ms=1000 * max(0.0, until - time.monotonic()), future=answer)
+        if not answer.is_done:
+            answer.add_errback(lambda _error: None)
+            raise kafka_errors.KafkaTimeoutError(f"no answer within {seconds:g} s")
+        if answer.exception is not None:
+            raise answer.exception
+        return answer.value
+
+    def pause(self) -> None:
+        """A moment, in which the loop goes on."""
+        self._net.poll(timeout_ms=1000 * _FETCH_AGAIN_SECONDS, future=Future())

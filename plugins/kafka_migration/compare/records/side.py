@@ -1,0 +1,188 @@
+"""One side of a segment, record by record: fetched ahead, and decoded into columns."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import Any
+
+import kafka.errors as kafka_errors
+from kafka.future import Future
+
+from kafka_migration.compare.decode.columns import Columns, Damaged, Record, Section, columns_of, decode
+from kafka_migration.compare.reading import IN_TRANSACTION, OLD, STAMPED, CannotRead, Unanswered, fetch_size
+from kafka_migration.compare.records.client import Client
+from kafka_migration.compare.records.log import Batch, Transactions, batches, old_records, section
+from kafka_migration.domain.codes import OFFSET_OUT_OF_RANGE, UNAUTHORIZED, UNKNOWN_TOPIC_OR_PARTITION
+from kafka_migration.domain.types import TopicPartition
+
+_FINAL = UNAUTHORIZED | {OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION}
+
+_MOST_DECOMPRESSED = 16 << 20
+#: A compacted log that sends nothing for so long has nothing.
+_EMPTY_SECONDS = 1.0
+
+
+class Side:
+    """The records of one partition from ``start`` up to, and without, ``end``, as a consumer sees them: of committed
+    records (``committed``), or whatever stands there. A few around the bounds may come with them.
+
+    Nothing of ``left_out`` is read but what shares a batch with others: it may be damaged. ``may_lack``: offsets may
+    hold nothing, since the log is compacted. A leader that does not answer is waited for, ``seconds`` long.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        tp: TopicPartition,
+        start: int,
+        end: int,
+        *,
+        committed: bool,
+        seconds: float,
+        may_lack: bool = False,
+        left_out: tuple[tuple[int, int], ...] = (),
+    ) -> None:
+        self._client, self._tp, self._committed, self._seconds = client, tp, committed, seconds
+        self._start, self._at, self._end, self._left_out = start, start, end, left_out
+        self._may_lack = may_lack
+        self._ahead: Future | None = None
+        self._silent_since: float | None = None
+        self._bytes = self.traits = self.attributes = 0
+        self._pass_over()
+
+    def begin(self) -> None:
+        """Ask for what comes next, unless that was done."""
+        if self._ahead is None and self._at < self._end:
+            self._ahead = self._fetch()
+
+    def _fetch(self) -> Future:
+        size = fetch_size(self._at - self._start, self._end - self._at, self._bytes)
+        return self._client.begin_fetch(self._tp, self._at, size, committed=self._committed)
+
+    def next(self) -> Columns | None:
+        """The records of the next answer; None at the end. Raises CannotRead."""
+        while self._at < self._end:
+            answer = self._answer()
+            records = answer.records or b""
+            self._bytes += len(records)
+            try:
+                found = self._of_interest(records, answer.aborted_transactions or ())
+                if found is None:
+                    self._nothing(answer)
+                    continue
+                self._silent_since = None
+                self._pass_over()
+                # Decoded while the broker prepares the next answer.
+                self.begin()
+                return _decoded(found)
+            except Damaged as error:
+                raise self._cannot(str(error)) from error
+        return None
+
+    def drop(self) -> None:
+        """Nobody waits for what was asked for ahead."""
+        if self._ahead is not None:
+            self._ahead.add_errback(lambda _error: None)
+            self._ahead = None
+
+    def _answer(self) -> Any:
+        until = time.monotonic() + self._seconds
+        while True:
+            left = max(0.1, until - time.monotonic())
+            try:
+                if not self._client.knows(self._tp):
+                    self._client.look_for_leader(self._tp, left)
+                ahead, self._ahead = self._ahead or self._fetch(), None
+                answer = self._client.wait(ahead, left).responses[0].partitions[0]
+                if not answer.error_code:
+                    return answer
+                error: kafka_errors.KafkaError = kafka_errors.for_code(answer.error_code)()
+                if answer.error_code in _FINAL:
+                    raise self._cannot(type(error).__name__)
+            except kafka_errors.KafkaError as found:
+                error = found
+            if time.monotonic() >= until:
+                why = str(error) or type(error).__name__
+                raise Unanswered(self._cannot(f"no answer for {self._seconds:g} s: {why}").message)
+            self._client.pause()
+            try:
+                self._client.look_for_leader(self._tp, max(0.1, until - time.monotonic()))
+            except kafka_errors.KafkaError:
+                continue
+
+    def _of_interest(self, records: bytes, aborted: Any) -> list[Batch] | None:
+        """Batches whose records count; None if the answer holds none at all. Moves on behind them."""
+        hidden = Transactions((one.producer_id, one.first_offset) for one in aborted) if self._committed else None
+        found: list[Batch] = []
+        came = False
+        for batch in batches(records):
+            came = True
+            if batch.next_offset <= self._at:
+                continue
+            if batch.magic == 2 and batch.offset >= self._end:
+                self._at = self._end
+                break
+            # Those in a message of an old format begin anywhere before it.
+            first = batch.offset if batch.magic == 2 else self._at
+            self._at = batch.next_offset
+            if any(low <= first and batch.next_offset <= high for low, high in self._left_out):
+                if hidden is not None:
+                    with suppress(Damaged):
+                        hidden.hide(batch)
+                continue
+            if hidden.hide(batch) if hidden is not None else batch.is_control:
+                continue
+            self.attributes |= batch.attributes
+            self.traits |= 1 << batch.codec | (batch.magic < 2) * OLD | batch.is_transactional * IN_TRANSACTION
+            self.traits |= batch.is_stamped * STAMPED
+            found.append(batch)
+        return found if came else None
+
+    def _pass_over(self) -> None:
+        for low, high in self._left_out:
+            if low <= self._at < high:
+                self._at = high
+
+    def _nothing(self, answer: Any) -> None:
+        """The answer had room for a batch and holds none: the log ends before what was pinned, or compaction has
+        removed all up to its end, or the broker is late with what lies in remote storage. It counts once the answer
+        comes twice."""
+        now = time.monotonic()
+        if self._silent_since is None:
+            self._silent_since = now
+            return
+        upper = answer.last_stable_offset if self._committed else answer.high_watermark
+        if upper < self._end:
+            raise self._cannot(f"the log ends at {upper} by now, before the pinned end {self._end}")
+        if self._may_lack and now - self._silent_since > _EMPTY_SECONDS:
+            self._at = self._end
+        elif now - self._silent_since > self._seconds:
+            raise Unanswered(self._cannot(f"the broker sends nothing, although the log goes on to {upper}").message)
+        else:
+            self._client.pause()
+
+    def _cannot(self, problem: str) -> CannotRead:
+        return CannotRead(f"{self._client.role}: {self._tp} from offset {self._at} on: {problem}")
+
+
+def _decoded(found: list[Batch]) -> Columns:
+    """Some megabytes at a time: of what is compressed well, an answer's records may be many times its size."""
+    old: list[Record] = []
+    sections: list[Section] = []
+    done: list[Columns] = []
+    size = 0
+    for batch in found:
+        if batch.magic < 2:
+            old += old_records(batch)
+            continue
+        sections.append(section(batch))
+        size += len(sections[-1].data)
+        if size >= _MOST_DECOMPRESSED:
+            done.append(decode(sections))
+            sections, size = [], 0
+    if old:
+        done.append(columns_of(old))
+    if sections or not done:
+        done.append(decode(sections))
+    return done[0] if len(done) == 1 else Columns.joined(done)

@@ -1,0 +1,103 @@
+"""Record level in a task: every record of both sides of some segments, hashed and counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from kafka.net.selector import NetworkSelector
+
+from kafka_migration.compare.decode.columns import kernel
+from kafka_migration.compare.digests import SOURCE, TARGET, Digest, SegmentOutcome
+from kafka_migration.compare.orders import Answer, Orders, Tile, Wires
+from kafka_migration.compare.placing import SourceSums, TargetSums
+from kafka_migration.compare.reading import CannotRead, Unanswered
+from kafka_migration.compare.records.client import Client
+from kafka_migration.compare.records.side import Side
+from kafka_migration.compare.request import PartitionRange
+from kafka_migration.domain.errors import ClusterUnreachable, MigrationError
+
+
+@contextmanager
+def clients(wires: Wires) -> Iterator[dict[str, Client]]:
+    """Both clusters, on one loop. Raises ClusterUnreachable, and AuthenticationFailed."""
+    net = NetworkSelector()
+    with ExitStack() as stack:
+        stack.callback(net.close)
+        found = {}
+        for role, wire in wires.items():
+            found[role] = client = Client(net, wire, role)
+            stack.callback(client.close)
+            client.connect()
+        yield found
+
+
+def obey(orders: Orders, tiles: Sequence[Tile]) -> Answer:
+    """Compare ``tiles``. Never raises for what cannot be read: that is in the answer."""
+    answer = Answer(kernel=kernel())
+    try:
+        with clients(orders.wires) as both:
+            for number, tile in tiles:
+                answer.outcomes.append(_outcome(orders, both, number, tile, answer))
+    except ClusterUnreachable as error:
+        answer.unreachable = error.message
+        answer.fail(orders, tiles[len(answer.outcomes) :], error.message)
+    except MigrationError as error:
+        answer.fail(orders, tiles[len(answer.outcomes) :], error.message)
+    return answer
+
+
+def _outcome(
+    orders: Orders, both: dict[str, Client], number: int, tile: PartitionRange, answer: Answer
+) -> SegmentOutcome:
+    if tile.tp in answer.unanswered:
+        return orders.failure((number, tile), answer.unanswered[tile.tp])
+    try:
+        sides = (side_of(SOURCE, tile, both[SOURCE], orders), side_of(TARGET, tile, both[TARGET], orders))
+        source, target, traits = compare(tile, sides)
+    except CannotRead as error:
+        if isinstance(error, Unanswered):
+            answer.unanswered[tile.tp] = error.message
+        return orders.failure((number, tile), error.message)
+    return SegmentOutcome.of(number, tile, orders.level, source=source, target=target, traits=traits)
+
+
+def side_of(
+    role: str, tile: PartitionRange, client: Client, orders: Orders, *, span: tuple[int, int] | None = None
+) -> Side:
+    """One side of ``tile``, or of other offsets of its log (``span``: from, and up to without). Of the target also what
+    is not committed: whatever stands there must be explained."""
+    is_source = role == SOURCE
+    start, end = span or ((tile.source_start, tile.source_end) if is_source else (tile.target_start, tile.target_end))
+    return Side(
+        client,
+        tile.tp,
+        start,
+        end,
+        committed=is_source and orders.committed,
+        seconds=orders.seconds,
+        may_lack=tile.compacted if is_source else tile.target_compacted,
+        left_out=tile.left_out if is_source and span is None else (),
+    )
+
+
+def compare(tile: PartitionRange, both: tuple[Side, Side]) -> tuple[Digest, Digest, int]:
+    """The digests of both sides of ``tile``, and traits of the source's batches. Raises CannotRead."""
+    sums = SourceSums(tile), TargetSums(tile)
+    left = list(zip(both, sums, strict=True))
+    try:
+        # In turns, so that both clusters read ahead.
+        for side in both:
+            side.begin()
+        while left:
+            for side, counted in tuple(left):
+                records = side.next()
+                if records is None:
+                    left.remove((side, counted))
+                else:
+                    counted.add(records)
+    finally:
+        for side in both:
+            side.drop()
+    sums[1].see(both[1].attributes)
+    return sums[0].digest(), sums[1].digest(), both[0].traits
