@@ -1,8 +1,8 @@
-"""Both levels of validation over a copy, against the mirror that made it and the brokers: `make bench-validate`.
+"""Both levels of validation over copies, against the mirror that made them and the brokers: `make bench-validate`.
 
 Rates are record pairs a second: both sides read. "Fetch only" reads the same bytes on both sides and looks at nothing.
-Cold counts from the start of the Spark session, warm is the same request again in it. The last line is JSON. See
-docs/performance.md.
+Cold counts from the start of the Spark session, warm is the same request again in it. The first case is the one that
+counts; of the others (`--cases`) each is copied once. The last line is JSON. See docs/performance.md.
 """
 
 import argparse
@@ -28,6 +28,7 @@ from bench.mirror import create_topic, delete_topic
 from bench.ours import MASTER, Migration
 from bench.processes import end_with_parent
 from demo.brokers import EmbeddedKafka
+from kafka_migration.compare.decode.columns import COMPILED, PLAIN
 from kafka_migration.compare.digests import SOURCE, TARGET
 from kafka_migration.compare.request import PartitionRange, ValidationRequest
 from kafka_migration.compare.result import Equality
@@ -47,7 +48,15 @@ from kafka_migration.wire.fetch import fetch
 from kafka_migration.wire.fetch_request import FetchFrom
 from kafka_migration.wire.selector import Selector
 
-DATA = Data(topic="plain", partitions=4, records=2_000_000, value_bytes=500, batch_bytes=64 * 1024, codec="lz4")
+_PLAIN = Data(topic="plain", partitions=4, records=4_000_000, value_bytes=500, batch_bytes=64 * 1024, codec="lz4")
+CASES = {
+    "plain": _PLAIN,
+    "single": replace(_PLAIN, topic="single", records=400_000, batch_bytes=0),
+    "large": replace(_PLAIN, topic="large", records=200_000, value_bytes=10_000),
+    "zstd": replace(_PLAIN, topic="zstd", records=1_000_000, codec="zstd"),
+    "transactions": replace(_PLAIN, topic="transactions", records=1_000_000, transaction_records=1_000),
+    "compacted": replace(_PLAIN, topic="compacted", records=1_000_000),
+}
 _ROUNDS = 3
 _HEAP_MEGABYTES = 1024
 _FETCH_BYTES = 4 * 1024 * 1024
@@ -64,14 +73,17 @@ class Rates:
 
 
 class Comparison:
-    """A copy that is there, and how long it takes to compare it."""
+    """A copy that is there, and how long it takes to compare it. Of one that is ``compacted`` keys count, though no
+    cleaner has run."""
 
-    def __init__(self, migration: Migration, data: Data) -> None:
+    def __init__(self, migration: Migration, data: Data, *, compacted: bool = False) -> None:
         os.environ.update(migration.environment)
         self.plan, self.data = load_plan(migration.path), data
         self._clusters = {SOURCE: find_connection(self.plan.source), TARGET: find_connection(self.plan.target)}
         with open_context(self.plan) as ctx:
-            self._ranges: tuple[PartitionRange, ...] = pin(ctx, data.tps).ranges
+            ranges = pin(ctx, data.tps).ranges
+        self.lines: list[str] = []
+        self._ranges: tuple[PartitionRange, ...] = tuple(replace(one, compacted=compacted) for one in ranges)
 
     def rates(self, level: Level, rounds: int) -> Rates:
         """Compare everything in a session of its own, at first and ``rounds`` times more."""
@@ -105,6 +117,7 @@ class Comparison:
             request,
             {side: it.jvm() for side, it in self._clusters.items()},
             {side: it.kafka_python() for side, it in self._clusters.items()},
+            log=self.lines.append,
         )
         results = judge(request, report, {})
         records = sum(it.source.rows for it in results if it.source)
@@ -178,10 +191,10 @@ def _mirrored(migration: Migration, target: str, data: Data) -> Copied:
     return copied
 
 
-def bench(
-    source: EmbeddedKafka, target: EmbeddedKafka, folder: Path, data: Data, rounds: int, say: Say
+def _case(
+    source: EmbeddedKafka, target: EmbeddedKafka, folder: Path, name: str, data: Data, rounds: int, say: Say
 ) -> dict[str, Any]:
-    """The figures."""
+    """The figures of one case, which is copied and compared so many times."""
     quiet = {"log_level": 0}
     there = AdminClient({"bootstrap.servers": target.bootstrap_servers, **quiet})
     create_topic(AdminClient({"bootstrap.servers": source.bootstrap_servers, **quiet}), data)
@@ -190,19 +203,21 @@ def bench(
     for number in range(1, rounds + 1):
         migration = Migration(folder, source.bootstrap_servers, target.bootstrap_servers, [data.topic])
         copies.append(_mirrored(migration, target.bootstrap_servers, data).records_per_s)
-        say(f"mirror, round {number}: {copies[-1]:,.0f} records/s")
+        say(f"{name}: mirror, round {number}: {copies[-1]:,.0f} records/s")
         if number < rounds:
             migration.run("release")
             delete_topic(there, data.topic)
     mirror = statistics.median(copies)
     limits = [fetch_only(source.bootstrap_servers, target.bootstrap_servers, data) for _ in range(rounds)]
     limit = statistics.median(limits)
-    say(f"fetch only, both sides: {', '.join(f'{it:,.0f}' for it in limits)} pairs/s")
-    comparison = Comparison(migration, data)
-    batch = comparison.rates(Level.BATCH, rounds)
-    say(f"batch level: cold {batch.cold:,.0f}, warm {batch.warm:,.0f} pairs/s")
-    record = comparison.rates(Level.RECORD, rounds)
-    say(f"record level: cold {record.cold:,.0f}, warm {record.warm:,.0f} pairs/s")
+    say(f"{name}: fetch only, both sides: {', '.join(f'{it:,.0f}' for it in limits)} pairs/s")
+    comparison = Comparison(migration, data, compacted=name == "compacted")
+    rates = {}
+    for level in (Level.BATCH, Level.RECORD):
+        rates[level] = comparison.rates(level, rounds)
+        say(f"{name}: {level} level: cold {rates[level].cold:,.0f}, warm {rates[level].warm:,.0f} pairs/s")
+    batch, record = rates[Level.BATCH], rates[Level.RECORD]
+    kernel = next((line for line in comparison.lines if line.startswith("records are decoded")), "")
     return {
         "batch": {"records_per_s": round(batch.warm)},
         "record": {"cold": round(record.cold), "warm": round(record.warm)},
@@ -212,7 +227,10 @@ def bench(
             "batch_to_mirror": round(batch.warm / mirror, 3),
             "batch_to_record": round(batch.warm / record.warm, 2),
             "batch_to_fetch_only": round(batch.warm / limit, 3),
+            "record_to_mirror": round(record.warm / mirror, 3),
         },
+        "record_to_fetch_only": round(record.warm / limit, 3),
+        "kernel": COMPILED if COMPILED in kernel else PLAIN,
     }
 
 
@@ -220,19 +238,30 @@ def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m bench.validate", description=__doc__)
     parser.add_argument("--rounds", type=int, default=_ROUNDS)
-    parser.add_argument("--records", type=int, default=DATA.records)
+    parser.add_argument("--records", type=int, default=_PLAIN.records, help="of the first case; others in proportion")
+    parser.add_argument("--cases", nargs="*", choices=CASES, default=list(CASES))
     options = parser.parse_args()
     console = Console(soft_wrap=True)
-    with (
-        tempfile.TemporaryDirectory(prefix="bench-validate-") as folder,
-        EmbeddedKafka(name="bench-source", heap_megabytes=_HEAP_MEGABYTES) as source,
-        EmbeddedKafka(name="bench-target", heap_megabytes=_HEAP_MEGABYTES) as target,
-    ):
-        data = replace(DATA, records=options.records // DATA.partitions * DATA.partitions)
-        figures = bench(
-            source, target, Path(folder), data, options.rounds, lambda text: console.print(text, highlight=False)
-        )
-    print(json.dumps(figures))
+    found: dict[str, dict[str, Any]] = {}
+    for name in options.cases:
+        data = CASES[name]
+        records = data.records * options.records // _PLAIN.records
+        with (
+            tempfile.TemporaryDirectory(prefix="bench-validate-") as folder,
+            EmbeddedKafka(name="bench-source", heap_megabytes=_HEAP_MEGABYTES) as source,
+            EmbeddedKafka(name="bench-target", heap_megabytes=_HEAP_MEGABYTES) as target,
+        ):
+            found[name] = _case(
+                source,
+                target,
+                Path(folder),
+                name,
+                replace(data, records=records // data.partitions * data.partitions),
+                options.rounds if not found else 1,
+                lambda text: console.print(text, highlight=False),
+            )
+    first = found.pop(options.cases[0])
+    print(json.dumps({**first, "cases": found}))
     return 0
 
 

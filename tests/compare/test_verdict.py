@@ -267,11 +267,3 @@ def test_partitions_that_differ_in_places_alone_are_not_called_misrouted() -> No
     results = judge(request, report, {})
     assert [result.verdict for result in results] == [DIFFERENT, DIFFERENT]
     assert misrouted(results) == ()
-
-
-def test_records_that_the_reader_cannot_tell_apart_are_not_equal() -> None:
-    unclear = {**RIGHT, 1: replace(_digest(), unclear=2)}
-    found = _judge(_request(), unclear, unclear)
-    assert found.verdict is INCONCLUSIVE
-    assert "2 records have headers whose names are not UTF-8" in found.detail
-    assert _judge(_request(), unclear, {**unclear, 1: _digest(total=1)}).verdict is DIFFERENT

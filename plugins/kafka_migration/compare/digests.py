@@ -40,8 +40,8 @@ class Digest:
     in such batches may be invisible to consumers of committed records (transactional), or vanish (delete horizon),
     although they are equal.
 
-    ``unclear`` counts records whose headers' names the Java client could not decode (they are not UTF-8): at record
-    level it gives the same name for any of them.
+    ``unclear`` counts records whose headers' names the Java client could not decode (they are not UTF-8): Spark's Kafka
+    source gives the same name for any of them.
     """
 
     rows: int = 0

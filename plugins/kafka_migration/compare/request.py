@@ -151,10 +151,10 @@ class ValidationRequest:
 
     ``isolation`` is how the source is read: as the mirror does. The target is always read uncommitted, since whatever
     stands there must be explained. ``segment_records``: a segment is the records whose source offset, divided by it,
-    gives the same whole number. ``ranges`` may hold several of a partition, in order. ``sample`` is the share of
-    segments that the level ``sampled`` reads twice, ``seed`` what chooses them; those of ``twice`` (topic, partition,
-    number) it reads twice in any case. ``target_names``: what the side called target calls topics that it has another
-    name for, and ``source_names`` likewise.
+    gives the same whole number. ``ranges`` may hold several of a partition, in order. ``sample`` is the
+    share of what is read twice (:mod:`kafka_migration.validation.job`), ``seed`` what chooses it; segments of ``twice``
+    (topic, partition, number) the level ``sampled`` reads twice in any case. ``target_names``: what the side called
+    target calls topics that it has another name for, and ``source_names`` likewise.
     """
 
     id: str

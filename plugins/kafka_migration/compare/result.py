@@ -106,7 +106,6 @@ class SegmentResult:
         if self.failure:
             return f"not read: {self.failure}"
         source, target, differ = self.source, self.target, self.differences
-        unclear = max(source.unclear, target.unclear)
         parts = {
             self.contradiction: bool(self.contradiction),
             f"{self.missing} missing on the target": self.missing > 0,
@@ -114,8 +113,6 @@ class SegmentResult:
             f"{target.misplaced} where the offset map has none": target.misplaced > 0,
             f"the target's batches have attributes that the mirror never writes ({target.attribute_names};"
             " only their headers show them)": target.attributes > 0,
-            f"{unclear} records have headers whose names are not UTF-8, which record level cannot distinguish:"
-            " validate at level batch or sampled": unclear > 0,
             f"the source holds {source.rows} of {self.expected} that were mirrored": source.rows != self.expected,
             "the same records in other places": differ == (Difference.ORDER,),
             "as many records, but not the same": Difference.SUM in differ and Difference.COUNT not in differ,

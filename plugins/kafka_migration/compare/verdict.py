@@ -200,9 +200,11 @@ class _Known:
             return Equality.EQUAL, ""
         if second.failure:
             return Equality.INCONCLUSIVE, f"not read at record level: {second.failure}"
-        # Attributes are of headers alone, which record level does not see: no contradiction.
-        first_is_same = is_same(source, replace(target, attributes=0))
-        if first_is_same != second.is_same:
+        # Attributes are of headers alone, and count by themselves.
+        first_is_same, second_is_same = (
+            is_same(one.source, replace(one.target, attributes=0)) for one in (self, second)
+        )
+        if first_is_same != second_is_same:
             return Equality.DIFFERENT, (
                 "record level finds a difference that batch level does not:"
                 f" {second.source.rows} records of the source, {second.target.rows} of the target,"
@@ -324,11 +326,9 @@ def _verdict(segment: SegmentResult, start_now: int, begins: int) -> Equality:
         return Equality.EXPIRED if begins < start_now else Equality.INCONCLUSIVE
     if not is_same(segment.source, segment.target):
         return Equality.EXPIRED if _is_expired(segment, start_now) else Equality.DIFFERENT
-    # Only batch level has the bytes of headers' names that are not UTF-8.
-    is_unclear = segment.source.unclear or segment.target.unclear
     # Equal to each other, but not as many as the map has: both may have been read short.
     is_short = segment.source.rows != segment.expected
-    return Equality.INCONCLUSIVE if is_unclear or is_short else Equality.EQUAL
+    return Equality.INCONCLUSIVE if is_short else Equality.EQUAL
 
 
 def _is_expired(segment: SegmentResult, start_now: int) -> bool:

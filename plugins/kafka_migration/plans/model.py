@@ -206,14 +206,15 @@ class Validation(PlanModel):
     """Records of a partition that are digested together: how closely a difference is located. What was found equal is
     kept by segment, and not read again."""
 
-    level: Literal["batch", "record", "sampled"] = "sampled"
-    """How closely both clusters are compared: batch, batches by their bytes; record, every record by Spark's own
-    reader, which shares no code with the mirror; sampled, batch on everything, and record on a random sample of
-    segments and on every one that differs."""
+    level: Literal["batch", "record", "sampled"] = "record"
+    """How closely both clusters are compared: record, every record by a reader that shares no code with the mirror;
+    batch, batches by their bytes; sampled, batch on everything, and record on a random sample of segments and on every
+    one that differs."""
 
     sample: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.05
-    """The share of segments that the level sampled reads at both levels, 20 at the least, or all if there are fewer; 0
-    for none. What little stands between two of them is read, too."""
+    """The share of segments that the level sampled reads at both levels, 20 at the least, or all if there are fewer. At
+    level record, of all records the share that Spark's own Kafka source reads once more, at most a hundredth. 0 for
+    none."""
 
     reread_seconds: Seconds = 604_800.0
     """Segments that were found equal longer ago than this many seconds are read again."""

@@ -10,9 +10,8 @@ level      what is read
 =========  ===========================================================================================================
 batch      batches as bytes, decoded only where both sides' differ in structure
            (:mod:`kafka_migration.compare.batches.segment`)
-record     every record, through Spark's own Kafka source, which shares no code with the mirror
-           (:mod:`kafka_migration.compare.records.reader`); and the headers of the target's batches, which no consumer
-           sees
+record     every record, by a reader that shares no code with the mirror (:mod:`kafka_migration.compare.records.side`),
+           and a little of it once more by Spark's own Kafka source (:mod:`kafka_migration.compare.records.confirm`)
 sampled    batch level everywhere; record level again where that found a difference, and on a random share of segments
 =========  ===========================================================================================================
 """
@@ -41,7 +40,6 @@ from kafka_migration.compare.reading import SHORT_SECONDS
 from kafka_migration.compare.records.compacted import outcomes
 from kafka_migration.compare.records.confirm import confirmed
 from kafka_migration.compare.records.spark_source import Connections
-from kafka_migration.compare.records.task import clients
 from kafka_migration.compare.request import PartitionRange, ValidationRequest
 from kafka_migration.compare.segments import cut
 from kafka_migration.compare.session import open_session
@@ -182,6 +180,9 @@ def run(
 
 def _leaders(request: ValidationRequest, wires: Wires) -> dict[TopicPartition, int]:
     """Who leads the source's partitions; nobody, where that cannot be found out: then tasks find out why."""
+    # Numpy and Arrow are for those who read.
+    from kafka_migration.compare.records.task import clients
+
     with suppress(MigrationError, KafkaError), clients({SOURCE: wires[SOURCE]}) as found:
         return found[SOURCE].leaders({range_.topic for range_ in request.ranges}, SHORT_SECONDS)
     return {}

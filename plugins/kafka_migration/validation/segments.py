@@ -339,10 +339,8 @@ class Segments:
             stored = _at_second_level(stored, before, kept)
         elif before is not None and kept is not None:
             stored = _behind(stored, before, kept)
-        unclear = stored.source.unclear + stored.target.unclear
         known[outcome.segment] = replace(
             stored,
-            verdict=str(Equality.INCONCLUSIVE) if stored.is_equal and unclear else stored.verdict,
             since=self._compared_since(outcome, stored.start),
             places=places_hash(range_.runs.clip(stored.start, outcome.end)),
             settled=range_.by_key or stored.level != BATCH,

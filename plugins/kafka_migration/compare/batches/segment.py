@@ -21,7 +21,7 @@ from collections.abc import Sequence
 import xxhash
 
 from kafka_migration.compare.batches.side import Block, Side
-from kafka_migration.compare.decode.columns import NO_STAMP, Damaged, Section, columns_of, decode
+from kafka_migration.compare.decode.columns import NO_STAMP, Damaged, Section, columns_of, decode_all
 from kafka_migration.compare.digests import Digest
 from kafka_migration.compare.placing import SourceSums, TargetSums
 from kafka_migration.compare.reading import IN_TRANSACTION, OLD, STAMPED, CannotRead
@@ -177,7 +177,7 @@ class _Comparison:
             if old := [block for block in blocks if block.header.magic < 2]:
                 sums.add(columns_of((*message, ()) for block in old for message in messages_of(*block[1:])))
             if len(old) < len(blocks):
-                sums.add(decode(_sections(blocks)))
+                sums.add(decode_all(_sections(blocks)))
         except (CorruptBatch, Damaged) as error:
             raise CannotRead(f"{('source', 'target')[side]}: {self.segment.tp}: {error}") from error
         blocks.clear()

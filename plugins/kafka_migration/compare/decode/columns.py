@@ -34,9 +34,7 @@ class Damaged(ValueError):
 
 
 class Section(NamedTuple):
-    """The records section of a batch of format v2, decompressed, and what the batch's header has of its records: how
-    many, the first offset, the last one's distance from it, and the base of their timestamps (ms). ``stamp`` takes the
-    place of all their timestamps (LogAppendTime), unless it is :data:`NO_STAMP`."""
+    """The records section of a batch of format v2, decompressed, and its :data:`Facts`."""
 
     data: Bytes
     records: int
@@ -44,6 +42,13 @@ class Section(NamedTuple):
     last_delta: int
     timestamp: int
     stamp: int = NO_STAMP
+
+
+#: What the headers of batches have of their records, as int64 rows of how many there are, the first offset, the last
+#: one's distance from it, the base of their timestamps (ms), and what takes the place of all of these (LogAppendTime),
+#: unless it is :data:`NO_STAMP`.
+Facts = Any
+FACTS = 5
 
 
 @dataclass(slots=True)
@@ -114,13 +119,21 @@ def kernel() -> str:
     return wanted
 
 
-def decode(sections: Sequence[Section]) -> Columns:
-    """The records of ``sections``, in their order. Raises Damaged."""
-    return _decoder(kernel())(sections)
+def decode_all(sections: Sequence[Section]) -> Columns:
+    """As :func:`decode`."""
+    import numpy as np
+
+    facts = np.array([section[1:] for section in sections], np.int64).reshape(-1, FACTS)
+    return decode([section.data for section in sections], facts)
+
+
+def decode(sections: Sequence[Bytes], facts: Facts) -> Columns:
+    """The records of these sections, decompressed, in their order. Raises Damaged."""
+    return _decoder(kernel())(sections, facts)
 
 
 @cache
-def _decoder(name: str) -> Callable[[Sequence[Section]], Columns]:
+def _decoder(name: str) -> Callable[[Sequence[Bytes], Facts], Columns]:
     if name == COMPILED:
         from kafka_migration.compare.decode.compiled import decode as compiled
 

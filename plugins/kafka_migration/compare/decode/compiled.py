@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit, types
 from numba.extending import intrinsic
 
-from kafka_migration.compare.decode.columns import NO_STAMP, Columns, Damaged, Section
+from kafka_migration.compare.decode.columns import NO_STAMP, Bytes, Columns, Damaged, Facts
 from kafka_migration.compare.record_digest import (
     HEADERS_FROM,
     KEY_IS_NULL,
@@ -41,17 +41,16 @@ _PROBLEMS = {
 }
 
 
-def decode(sections: Sequence[Section]) -> Columns:
+def decode(sections: Sequence[Bytes], facts: Facts) -> Columns:
     """As :func:`kafka_migration.compare.decode.columns.decode`."""
     # Behind the last byte eight more, so that a load of eight never leaves the buffer.
-    data = np.frombuffer(b"".join([*(section.data for section in sections), bytes(8)]), np.uint8)
-    ends = np.cumsum(np.array([len(section.data) for section in sections], np.int64))
-    facts = np.array([section[1:] for section in sections], np.int64).reshape(-1, 5)
-    rows = max(0, int(facts[:, 0].sum()))
+    data = np.frombuffer(b"".join([*sections, bytes(8)]), np.uint8)
+    ends = np.cumsum(np.fromiter(map(len, sections), np.int64, len(sections)))
+    rows = int(np.maximum(facts[:, 0], 0).sum())
     numbers, hashes = np.empty((4, rows), np.int64), np.empty((2, rows), np.uint64)
     which, problem = _decode(data, ends, facts, numbers, hashes)
     if problem:
-        raise Damaged(f"batch at offset {sections[which].offset}: {_PROBLEMS[problem]}")
+        raise Damaged(f"batch at offset {facts[which, 1]}: {_PROBLEMS[problem]}")
     offsets, sizes, times, flags = numbers
     return Columns(offsets, hashes[0], sizes, times, flags, hashes[1])
 

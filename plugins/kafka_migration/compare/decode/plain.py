@@ -11,12 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kafka_migration.compare.decode.columns import NO_STAMP, Bytes, Columns, Damaged, Record, Section, columns_of
+from kafka_migration.compare.decode.columns import (
+    NO_STAMP,
+    Bytes,
+    Columns,
+    Damaged,
+    Facts,
+    Record,
+    Section,
+    columns_of,
+)
 
 
-def decode(sections: Sequence[Section]) -> Columns:
+def decode(sections: Sequence[Bytes], facts: Facts) -> Columns:
     """As :func:`kafka_migration.compare.decode.columns.decode`."""
-    return columns_of(record for section in sections for record in _records(section))
+    rows = zip(sections, facts.tolist(), strict=True)
+    return columns_of(record for data, known in rows for record in _records(Section(data, *known)))
 
 
 def _records(section: Section) -> Iterator[Record]:
@@ -49,7 +59,7 @@ def _records(section: Section) -> Iterator[Record]:
         stamp = section.timestamp + time if section.stamp == NO_STAMP else section.stamp
         yield section.offset + delta, stamp, key, value, headers
     if at != len(data):
-        raise Damaged(f"batch at offset {section.offset}: {len(data) - at} bytes after its last record")
+        raise Damaged(f"batch at offset {section.offset}: bytes after its last record")
 
 
 def varint(data: Bytes, at: int) -> tuple[int, int]:

@@ -137,7 +137,7 @@ def _disagreeing(
             )
             if why:
                 place = one.tp, one.source_start // request.segment_records
-                failed[place] = f"at source offsets {one.source}: {why}"
+                failed[place] = f"two readers disagree at source offsets {one.source}: {why}"
         left = [one for one in left if (one.tp, one.source_start // request.segment_records) in failed]
         if not left:
             break

@@ -1,167 +1,229 @@
 """What a fetch answers, taken apart: batches of every format, without what consumers do not see.
 
 Written after the protocol guide ("Record Batch", "Message sets"), and shares no code with the mirror's wire layer: an
-error in either would not be in the other. Codecs go through other bindings than the mirror's, and messages of the old
-formats through kafka-python's own reader of them.
+error in either would not be in the other. Headers are read as columns, thousands at once. Codecs go through other
+bindings than the mirror's, and messages of the old formats through kafka-python's own reader of them.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
 
 import cramjam
 import crc32c
+import numpy as np
 import pyarrow
 import zstandard
 from kafka.errors import KafkaError
 from kafka.record.legacy_records import LegacyRecordBatch
 
-from kafka_migration.compare.decode.columns import NO_STAMP, Damaged, Record, Section
+from kafka_migration.compare.decode.columns import FACTS, NO_STAMP, Bytes, Columns, Damaged, Record, columns_of, decode
 from kafka_migration.compare.decode.plain import varint
+from kafka_migration.compare.reading import IN_TRANSACTION, OLD, STAMPED
 
-NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+_GZIP, _SNAPPY, _LZ4, _ZSTD = range(1, 5)
 _CODEC, _STAMPED, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
-#: Offset, length, leader epoch, magic, CRC, attributes, last offset delta, base and largest timestamp, producer, its
-#: epoch, first sequence number, count of records.
-_BATCH = struct.Struct(">qiibIhiqqqhii")
-_OLD = struct.Struct(">qiIbb")
-_OVERHEAD, _MAGIC_AT, _CRC_FROM = 12, 16, 21
+_HEADER = np.dtype(
+    [
+        ("offset", ">i8"),
+        ("length", ">i4"),
+        ("leader_epoch", ">i4"),
+        ("magic", "i1"),
+        ("crc", ">u4"),
+        ("attributes", ">u2"),
+        ("last_delta", ">i4"),
+        ("timestamp", ">i8"),
+        ("largest", ">i8"),
+        ("producer", ">i8"),
+        ("producer_epoch", ">i2"),
+        ("sequence", ">i4"),
+        ("records", ">i4"),
+    ]
+)
+#: Offset, length, CRC-32, magic, attributes: of a message of an old format.
+_OLD = struct.Struct(">qiIbB")
+_LENGTH = struct.Struct(">i")
+_LENGTH_AT, _OVERHEAD, _MAGIC_AT, _CRC_FROM = 8, 12, 16, 21
 _NO_TIMESTAMP = -1
 _MARKER = struct.Struct(">hh")
 _ABORT = 0
 _XERIAL, _XERIAL_BYTES = b"\x82SNAPPY\x00", 16
+#: Of an answer so much is decompressed at once: well compressed records may be many times its size.
+_MOST_DECOMPRESSED = 16 << 20
 
 
-class Batch(NamedTuple):
-    """A batch, or a message of an old format (``magic`` below 2), not decoded: what of its header counts, and all of
-    its bytes. Its records stand below ``next_offset``."""
+class Log:
+    """The batches of one answer, in order, those that are whole: brokers cut the last one off where an answer is full.
 
-    offset: int
-    next_offset: int
-    magic: int
-    attributes: int
-    crc: int
-    last_delta: int
-    timestamp: int
-    largest: int
-    producer: int
-    records: int
-    view: memoryview
+    ``headers`` are their headers as a structured array; of a message of an old format (``magic`` below 2) what it has,
+    and zeros. The records of each stand below its ``ends``. Raises Damaged for what is no batch.
+    """
 
-    @property
-    def codec(self) -> int:
-        return self.attributes & _CODEC
-
-    @property
-    def is_transactional(self) -> bool:
-        return bool(self.attributes & _TRANSACTIONAL)
-
-    @property
-    def is_control(self) -> bool:
-        return self.magic == 2 and bool(self.attributes & _CONTROL)
-
-    @property
-    def is_stamped(self) -> bool:
-        """Whether the broker gave the timestamps (LogAppendTime, KIP-32): then the largest one is that of all."""
-        return self.magic > 0 and bool(self.attributes & _STAMPED)
-
-
-def batches(records: bytes | memoryview) -> Iterator[Batch]:
-    """Those that are whole: brokers cut the last one off where an answer is full. Raises Damaged."""
-    view, at = memoryview(records), 0
-    while len(view) - at > _MAGIC_AT:
-        (length,) = struct.unpack_from(">i", view, at + 8)
-        magic, end = view[at + _MAGIC_AT], at + _OVERHEAD + length
-        least = _BATCH.size if magic == 2 else _OLD.size
-        if magic > 2 or length < least - _OVERHEAD:
-            (offset,) = struct.unpack_from(">q", view, at)
-            raise Damaged(f"batch at offset {offset}: format {magic}, of {length} bytes")
-        if end > len(view):
-            return
-        part = view[at:end]
-        if magic == 2:
-            offset, _, _, _, crc, attributes, delta, first, largest, producer, _, _, count = _BATCH.unpack_from(part)
-            yield Batch(
-                offset, offset + delta + 1, 2, attributes & 0xFFFF, crc, delta, first, largest, producer, count, part
-            )
+    def __init__(self, records: Bytes) -> None:
+        self._view = memoryview(records)
+        starts, stops, is_old = self._walked()
+        self._stops = stops
+        self._starts = np.array(starts, np.int64)
+        if is_old:
+            rows = [self._header(start, stop) for start, stop in zip(starts, stops, strict=True)]
+            self.headers: Any = np.array(rows, _HEADER)
         else:
-            offset, _, crc, _, attributes = _OLD.unpack_from(part)
-            yield Batch(offset, offset + 1, magic, attributes & 0xFF, crc, 0, 0, 0, -1, 1, part)
-        at = end
+            data = np.frombuffer(self._view, np.uint8)
+            self.headers = data[self._starts[:, None] + np.arange(_HEADER.itemsize)].view(_HEADER).reshape(-1)
+        self.ends = self.headers["offset"].astype(np.int64) + self.headers["last_delta"] + 1
 
+    def __len__(self) -> int:
+        return len(self._starts)
 
-class Transactions:
-    """Which batches of one answer no consumer of committed records sees (KIP-98): markers, and what was aborted. The
-    broker names the aborted transactions of an answer by producer and first offset; each ends with its marker."""
+    def _walked(self) -> tuple[list[int], list[int], bool]:
+        view, at, size = self._view, 0, len(self._view)
+        starts: list[int] = []
+        stops: list[int] = []
+        is_old = False
+        while at + _MAGIC_AT < size:
+            length, magic = _LENGTH.unpack_from(view, at + _LENGTH_AT)[0], view[at + _MAGIC_AT]
+            if magic > 2 or length + _OVERHEAD < (_HEADER.itemsize if magic == 2 else _OLD.size):
+                offset = int.from_bytes(view[at : at + 8], "big", signed=True)
+                raise Damaged(f"batch at offset {offset}: format {magic}, {length} bytes")
+            is_old |= magic < 2
+            stop = at + _OVERHEAD + length
+            if stop > size:
+                break
+            starts.append(at)
+            stops.append(stop)
+            at = stop
+        return starts, stops, is_old
 
-    def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
-        self._coming = sorted(((first, producer) for producer, first in aborted), reverse=True)
-        self._aborted: set[int] = set()
+    def _header(self, start: int, stop: int) -> tuple[int, ...]:
+        if self._view[start + _MAGIC_AT] == 2:
+            found: tuple[int, ...] = np.frombuffer(self._view[start:stop], _HEADER, 1)[0].item()
+            return found
+        offset, length, crc, magic, attributes = _OLD.unpack_from(self._view, start)
+        return (offset, length, 0, magic, crc, attributes, *(0,) * 7)
 
-    def hide(self, batch: Batch) -> bool:
-        """Asked of every batch in order. Raises Damaged for a marker that cannot be read."""
-        while self._coming and self._coming[-1][0] < batch.next_offset:
-            self._aborted.add(self._coming.pop()[1])
-        if batch.is_control:
-            if batch.producer in self._aborted and _kind_of_marker(batch) == _ABORT:
-                self._aborted.discard(batch.producer)
-            return True
-        return batch.is_transactional and batch.producer in self._aborted
+    def hidden(self, aborted: Iterable[tuple[int, int]], known: Collection[int] = ()) -> Any:
+        """Which batches no consumer of committed records sees (KIP-98), as a mask: markers, and what was aborted.
 
+        The broker names the ``aborted`` transactions of an answer by producer and first offset; each ends with its
+        marker. Raises Damaged for a marker that cannot be read, unless it is among those ``known`` to be damaged.
+        """
+        attributes = self.headers["attributes"]
+        is_new = self.headers["magic"] == 2
+        hidden = is_new & ((attributes & _CONTROL) != 0)
+        coming = sorted(((first, producer) for producer, first in aborted), reverse=True)
+        if not coming:
+            return hidden
+        begun: set[int] = set()
+        for at in np.flatnonzero(is_new & ((attributes & (_TRANSACTIONAL | _CONTROL)) != 0)).tolist():
+            while coming and coming[-1][0] < self.ends[at]:
+                begun.add(coming.pop()[1])
+            producer = int(self.headers["producer"][at])
+            if producer not in begun:
+                continue
+            if not hidden[at]:
+                hidden[at] = True
+            elif at not in known and self._marker(at) == _ABORT:
+                begun.discard(producer)
+        return hidden
 
-def _kind_of_marker(batch: Batch) -> int:
-    verify(batch)
-    try:
-        data, at = batch.view[_BATCH.size :], 0
-        _, at = varint(data, at)
-        _, at = varint(data, at + 1)
-        _, at = varint(data, at)
-        size, at = varint(data, at)
-        return int(_MARKER.unpack_from(data[at : at + size])[1])
-    except (IndexError, struct.error) as error:
-        raise Damaged(f"batch at offset {batch.offset}: a marker that cannot be read") from error
+    def controls(self) -> Any:
+        """Which batches are markers, as a mask."""
+        return self.hidden(())
 
+    def _marker(self, at: int) -> int:
+        self._verify(at)
+        data, place = self._view[self._starts[at] + _HEADER.itemsize : self._stops[at]], 0
+        try:
+            _, place = varint(data, place)
+            _, place = varint(data, place + 1)
+            _, place = varint(data, place)
+            size, place = varint(data, place)
+            return int(_MARKER.unpack_from(data[place : place + size])[1])
+        except (IndexError, struct.error) as error:
+            raise self._damaged(at, "a marker that cannot be read") from error
 
-def verify(batch: Batch) -> None:
-    """Raise Damaged where the checksum is not the batch's."""
-    found = crc32c.crc32c(batch.view[_CRC_FROM:]) if batch.magic == 2 else zlib.crc32(batch.view[_MAGIC_AT:])
-    if found != batch.crc:
-        raise Damaged(f"batch at offset {batch.offset}: its checksum is {found:08x}, in its header {batch.crc:08x}")
+    def traits(self, mask: Any) -> tuple[int, int]:
+        """Of the batches of ``mask``: what kinds they are (:mod:`kafka_migration.compare.reading`), and their
+        attributes, as bits."""
+        found = attributes = 0
+        for magic, bits in set(
+            zip(self.headers["magic"][mask].tolist(), self.headers["attributes"][mask].tolist(), strict=True)
+        ):
+            found |= 1 << (bits & _CODEC) | (magic < 2) * OLD
+            found |= bool(bits & _TRANSACTIONAL) * IN_TRANSACTION | bool(magic and bits & _STAMPED) * STAMPED
+            attributes |= bits
+        return found, attributes
 
+    def decoded(self, mask: Any) -> Columns:
+        """The records of the batches of ``mask``. Raises Damaged."""
+        done: list[Columns] = []
+        old: list[Record] = []
+        which: list[int] = []
+        data: list[Bytes] = []
+        size = 0
+        is_old = (self.headers["magic"] < 2).tolist()
+        for at in np.flatnonzero(mask).tolist():
+            self._verify(at)
+            if is_old[at]:
+                old += self._old_records(at)
+                continue
+            data.append(self._decompressed(at))
+            which.append(at)
+            size += len(data[-1])
+            if size >= _MOST_DECOMPRESSED:
+                done.append(decode(data, self._facts(which)))
+                which, data, size = [], [], 0
+        if old:
+            done.append(columns_of(old))
+        if data or not done:
+            done.append(decode(data, self._facts(which)))
+        return done[0] if len(done) == 1 else Columns.joined(done)
 
-def section(batch: Batch) -> Section:
-    """The records of a batch of format v2. Raises Damaged."""
-    verify(batch)
-    packed = batch.view[_BATCH.size :]
-    try:
-        data = packed if batch.codec == NONE else _DECOMPRESS[batch.codec](packed)
-    except KeyError:
-        raise Damaged(f"batch at offset {batch.offset}: codec {batch.codec} is unknown") from None
-    except (cramjam.DecompressionError, zstandard.ZstdError, pyarrow.ArrowException, OSError, IndexError) as error:
-        raise Damaged(f"batch at offset {batch.offset} cannot be decompressed: {error}") from error
-    stamp = batch.largest if batch.is_stamped else NO_STAMP
-    return Section(data, batch.records, batch.offset, batch.last_delta, batch.timestamp, stamp)
+    def _facts(self, which: list[int]) -> Any:
+        headers = self.headers[which]
+        facts = np.empty((len(which), FACTS), np.int64)
+        for column, name in enumerate(("records", "offset", "last_delta", "timestamp")):
+            facts[:, column] = headers[name]
+        # Then all of a batch were appended at its largest timestamp, whatever their deltas are (KIP-32).
+        facts[:, 4] = np.where(headers["attributes"] & _STAMPED, headers["largest"], NO_STAMP)
+        return facts
 
+    def _verify(self, at: int) -> None:
+        start, stop = self._starts[at], self._stops[at]
+        if self._view[start + _MAGIC_AT] == 2:
+            found = crc32c.crc32c(self._view[start + _CRC_FROM : stop])
+        else:
+            found = zlib.crc32(self._view[start + _MAGIC_AT : stop])
+        if found != self.headers["crc"][at]:
+            raise self._damaged(at, f"checksum {found:08x}, in its header {int(self.headers['crc'][at]):08x}")
 
-def old_records(batch: Batch) -> list[Record]:
-    """The records of a message of an old format. Raises Damaged."""
-    verify(batch)
-    try:
-        return [
-            (
-                record.offset,
-                _NO_TIMESTAMP if record.timestamp is None else record.timestamp,
-                record.key,
-                record.value,
-                (),
-            )
-            for record in LegacyRecordBatch(batch.view, batch.magic)
-        ]
-    except (KafkaError, AssertionError, IndexError, struct.error, RuntimeError, OSError, zlib.error) as error:
-        raise Damaged(f"message at offset {batch.offset} cannot be read: {error}") from error
+    def _decompressed(self, at: int) -> Bytes:
+        packed = self._view[self._starts[at] + _HEADER.itemsize : self._stops[at]]
+        codec = int(self.headers["attributes"][at]) & _CODEC
+        if not codec:
+            return packed
+        try:
+            return _DECOMPRESS[codec](packed)
+        except KeyError:
+            raise self._damaged(at, f"codec {codec} is unknown") from None
+        except (cramjam.DecompressionError, zstandard.ZstdError, pyarrow.ArrowException, OSError, IndexError) as error:
+            raise self._damaged(at, f"it cannot be decompressed: {error}") from error
+
+    def _old_records(self, at: int) -> list[Record]:
+        try:
+            found = LegacyRecordBatch(self._view[self._starts[at] : self._stops[at]], int(self.headers["magic"][at]))
+            return [
+                (one.offset, _NO_TIMESTAMP if one.timestamp is None else one.timestamp, one.key, one.value, ())
+                for one in found
+            ]
+        except (KafkaError, AssertionError, IndexError, struct.error, RuntimeError, OSError, zlib.error) as error:
+            raise self._damaged(at, f"it cannot be read: {error}") from error
+
+    def _damaged(self, at: int, problem: str) -> Damaged:
+        return Damaged(f"batch at offset {int(self.headers['offset'][at])}: {problem}")
 
 
 def _snappy(data: memoryview) -> bytes:
@@ -198,10 +260,10 @@ def _zstd(data: memoryview) -> bytes:
     return found
 
 
-_DECOMPRESS: dict[int, Callable[[memoryview], bytes | memoryview]] = {
-    GZIP: lambda data: memoryview(cramjam.gzip.decompress(data)),
-    SNAPPY: _snappy,
-    LZ4: lambda data: memoryview(cramjam.lz4.decompress(data)),
-    ZSTD: _zstd,
+_DECOMPRESS: dict[int, Callable[[memoryview], Bytes]] = {
+    _GZIP: lambda data: memoryview(cramjam.gzip.decompress(data)),
+    _SNAPPY: _snappy,
+    _LZ4: lambda data: memoryview(cramjam.lz4.decompress(data)),
+    _ZSTD: _zstd,
 }
 """Other libraries than those of the mirror's wire layer."""

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from typing import Any
 
 import kafka.errors as kafka_errors
+import numpy as np
 from kafka.future import Future
 
-from kafka_migration.compare.decode.columns import Columns, Damaged, Record, Section, columns_of, decode
-from kafka_migration.compare.reading import IN_TRANSACTION, OLD, STAMPED, CannotRead, Unanswered, fetch_size
+from kafka_migration.compare.decode.columns import Columns, Damaged
+from kafka_migration.compare.reading import CannotRead, Unanswered, fetch_size
 from kafka_migration.compare.records.client import Client
-from kafka_migration.compare.records.log import Batch, Transactions, batches, old_records, section
+from kafka_migration.compare.records.log import Log
 from kafka_migration.domain.codes import OFFSET_OUT_OF_RANGE, UNAUTHORIZED, UNKNOWN_TOPIC_OR_PARTITION
 from kafka_migration.domain.types import TopicPartition
 
 _FINAL = UNAUTHORIZED | {OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION}
 
-_MOST_DECOMPRESSED = 16 << 20
 #: A compacted log that sends nothing for so long has nothing.
 _EMPTY_SECONDS = 1.0
 
@@ -67,15 +66,16 @@ class Side:
             records = answer.records or b""
             self._bytes += len(records)
             try:
-                found = self._of_interest(records, answer.aborted_transactions or ())
-                if found is None:
+                log = Log(records)
+                if not len(log):
                     self._nothing(answer)
                     continue
+                mask = self._of_interest(log, answer.aborted_transactions or ())
                 self._silent_since = None
                 self._pass_over()
                 # Decoded while the broker prepares the next answer.
                 self.begin()
-                return _decoded(found)
+                return log.decoded(mask)
             except Damaged as error:
                 raise self._cannot(str(error)) from error
         return None
@@ -111,33 +111,26 @@ class Side:
             except kafka_errors.KafkaError:
                 continue
 
-    def _of_interest(self, records: bytes, aborted: Any) -> list[Batch] | None:
-        """Batches whose records count; None if the answer holds none at all. Moves on behind them."""
-        hidden = Transactions((one.producer_id, one.first_offset) for one in aborted) if self._committed else None
-        found: list[Batch] = []
-        came = False
-        for batch in batches(records):
-            came = True
-            if batch.next_offset <= self._at:
-                continue
-            if batch.magic == 2 and batch.offset >= self._end:
-                self._at = self._end
-                break
-            # Those in a message of an old format begin anywhere before it.
-            first = batch.offset if batch.magic == 2 else self._at
-            self._at = batch.next_offset
-            if any(low <= first and batch.next_offset <= high for low, high in self._left_out):
-                if hidden is not None:
-                    with suppress(Damaged):
-                        hidden.hide(batch)
-                continue
-            if hidden.hide(batch) if hidden is not None else batch.is_control:
-                continue
-            self.attributes |= batch.attributes
-            self.traits |= 1 << batch.codec | (batch.magic < 2) * OLD | batch.is_transactional * IN_TRANSACTION
-            self.traits |= batch.is_stamped * STAMPED
-            found.append(batch)
-        return found if came else None
+    def _of_interest(self, log: Log, aborted: Any) -> Any:
+        """Which batches hold records that count, as a mask. Moves on behind all of them."""
+        offsets, ends = log.headers["offset"], log.ends
+        # Those in a message of an old format begin anywhere before it.
+        is_old = log.headers["magic"] < 2
+        mask = (ends > self._at) & (is_old | (offsets < self._end))
+        is_left_out = np.zeros(len(log), np.bool_)
+        for low, high in self._left_out:
+            is_left_out |= (np.where(is_old, self._at, offsets) >= low) & (ends <= high)
+        if self._committed:
+            transactions = [(one.producer_id, one.first_offset) for one in aborted]
+            mask &= ~log.hidden(transactions, set(np.flatnonzero(is_left_out).tolist()))
+        else:
+            mask &= ~log.controls()
+        mask &= ~is_left_out
+        traits, attributes = log.traits(mask)
+        self.traits |= traits
+        self.attributes |= attributes
+        self._at = max(self._at, int(ends[-1]))
+        return mask
 
     def _pass_over(self) -> None:
         for low, high in self._left_out:
@@ -164,25 +157,3 @@ class Side:
 
     def _cannot(self, problem: str) -> CannotRead:
         return CannotRead(f"{self._client.role}: {self._tp} from offset {self._at} on: {problem}")
-
-
-def _decoded(found: list[Batch]) -> Columns:
-    """Some megabytes at a time: of what is compressed well, an answer's records may be many times its size."""
-    old: list[Record] = []
-    sections: list[Section] = []
-    done: list[Columns] = []
-    size = 0
-    for batch in found:
-        if batch.magic < 2:
-            old += old_records(batch)
-            continue
-        sections.append(section(batch))
-        size += len(sections[-1].data)
-        if size >= _MOST_DECOMPRESSED:
-            done.append(decode(sections))
-            sections, size = [], 0
-    if old:
-        done.append(columns_of(old))
-    if sections or not done:
-        done.append(decode(sections))
-    return done[0] if len(done) == 1 else Columns.joined(done)
