@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from pyspark.sql import functions as f
 
 from kafka_migration.compare.digests import SOURCE, TARGET
 from kafka_migration.compare.faults import reason_of
@@ -102,9 +103,14 @@ def test_readers_that_disagree_make_nothing_equal(lab, spark, monkeypatch, troub
         jaas = {"sasl.jaas.config": f'Module required password="{PASSWORD}";'}
         connections = {**connections, SOURCE: {"bootstrap.servers": "127.0.0.1:9", **timeouts, **jaas}}
     else:
-        # As if it decoded something else.
-        real = spark_source.record_hash
-        monkeypatch.setattr(spark_source, "record_hash", lambda: real() + 1)
+        real = spark_source._read
+
+        def otherwise(*args):
+            frame = real(*args)
+            assert frame is not None
+            return frame.withColumn("value", f.lit(b"as if it decoded something else"))
+
+        monkeypatch.setattr(spark_source, "_read", otherwise)
     differs: list[str] = []
     report = at_level(
         spark,

@@ -1,13 +1,11 @@
 """One 64-bit hash over everything that a record is: key, value, headers in order, timestamp. And one with its place.
 
-It is what Spark's ``xxhash64`` gives of these columns (:mod:`kafka_migration.compare.records.spark_source`), so that
-readers in Python and in the JVM hash a record alike. Spark's ``xxhash64`` of bytes is xxHash64 itself, seeded with 42
-or with the hash before, and that of a number is xxHash64 of its eight bytes (little-endian). It chains: the hash of one
-column is the seed of the next, and the length of bytes is part of their hash, so ("ab", "c") and ("a", "bc") differ.
-But it *skips nulls*: (null, "a") would equal ("a", null), and null would equal absent. So behind the headers come the
-places of those without a value, and flags go in last: whether key and value are null, how many headers there are, and
-how many of them have no value. By these numbers it is known which link of the chain was what, so that no two records
-have the same links.
+A chain of xxHash64, as Spark's ``xxhash64`` makes it of columns: the hash of one field, seeded with 42 at first, is the
+seed of the next, and a number is hashed as its eight bytes (little-endian). The length of bytes is part of their hash,
+so ("ab", "c") and ("a", "bc") differ. But the chain *skips nulls*: (null, "a") would equal ("a", null), and null would
+equal absent. So behind the headers come the places of those without a value, and flags go in last: whether key and
+value are null, how many headers there are, and how many of them have no value. By these numbers it is known which link
+of the chain was what, so that no two records have the same links.
 
 Not in the hash: the timestamp's type, which is the topic's. Records that the source's broker stamped (LogAppendTime)
 are copied with these very timestamps as their own (CreateTime), and get the type back with the topic's configs. The
