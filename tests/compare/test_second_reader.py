@@ -1,0 +1,293 @@
+"""Record level's own reader, over what a broker may answer: every format, aborted, damaged, silent, or with errors."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import crc32c
+import kafka.errors as kafka_errors
+import pytest
+from kafka.future import Future
+from kafka.record.legacy_records import LegacyRecordBatchBuilder
+
+from kafka_migration.compare.decode.columns import Columns, Damaged, columns_of
+from kafka_migration.compare.digests import Digest
+from kafka_migration.compare.placing import SourceSums
+from kafka_migration.compare.reading import IN_TRANSACTION, OLD, STAMPED, CannotRead, Unanswered
+from kafka_migration.compare.records.log import Log
+from kafka_migration.compare.records.side import Side
+from kafka_migration.compare.request import PartitionRange
+from kafka_migration.compare.runs import Runs
+from kafka_migration.domain.offset_map import Run
+from kafka_migration.domain.types import TopicPartition
+from kafka_migration.wire.batch import parse_header
+from tests.compare.test_batch_segment import _of_rows as digest_of_rows
+from tests.wire.logs import MadeLog, made_log
+from tests.wire.made import NOW, made_batch
+
+TP = TopicPartition("made", 0)
+VALUES: list[bytes | None] = [b"a", b"b", None, b""]
+NOT_LEADER, OUT_OF_RANGE = 6, 1
+SNAPPY = 2
+
+Answers = Callable[[int], Any]
+
+
+def _range(start: int, end: int, **more: Any) -> PartitionRange:
+    length = end - start
+    runs = Runs([Run(start, 0, length)] if length else [])
+    return PartitionRange(
+        topic=TP.topic,
+        partition=TP.partition,
+        source_start=start,
+        source_end=end,
+        target_start=0,
+        target_end=length,
+        runs=runs,
+        **more,
+    )
+
+
+def answer(records: bytes, *, end: int = 1_000, error: int = 0, aborted: Any = ()) -> Any:
+    return SimpleNamespace(
+        error_code=error,
+        records=records,
+        high_watermark=end,
+        last_stable_offset=end,
+        aborted_transactions=[SimpleNamespace(producer_id=p, first_offset=first) for p, first in aborted] or None,
+    )
+
+
+class _Client:
+    """What a side asks of a cluster."""
+
+    role = "source"
+
+    def __init__(self, answers: Answers) -> None:
+        self.answers, self.asked, self.looked = answers, list[int](), 0
+        self.is_known = True
+
+    def knows(self, _tp: TopicPartition) -> bool:
+        return self.is_known
+
+    def look_for_leader(self, _tp: TopicPartition, _seconds: float) -> None:
+        self.looked += 1
+        self.is_known = True
+
+    def begin_fetch(self, _tp: TopicPartition, offset: int, _size: int, *, committed: bool) -> Future:
+        self.asked.append(offset)
+        try:
+            partition = self.answers(offset)
+        except kafka_errors.KafkaError as error:
+            return Future().failure(error)
+        return Future().success(SimpleNamespace(responses=[SimpleNamespace(partitions=[partition])]))
+
+    def wait(self, future: Future, _seconds: float) -> Any:
+        if future.exception is not None:
+            raise future.exception
+        return future.value
+
+    def pause(self) -> None:
+        """At once."""
+
+
+def read(answers: Answers, start: int, end: int, **options: Any) -> tuple[Digest, Side, _Client]:
+    """The digest of a source's side, the side, and whom it asked."""
+    client = _Client(answers)
+    options = {"committed": True, "seconds": 0.3, **options}
+    side = Side(client, TP, start, end, **options)  # type: ignore[arg-type]
+    sums = SourceSums(_range(start, end, left_out=options.get("left_out", ())))
+    while (records := side.next()) is not None:
+        sums.add(records)
+    return sums.digest(), side, client
+
+
+def log_of(log: list[bytes], *, at_once: int = 2, end: int = 1_000) -> Answers:
+    def answers(offset: int) -> Any:
+        left = [batch for batch in log if parse_header(batch).next_offset > offset]
+        return answer(b"".join(left[:at_once]), end=end)
+
+    return answers
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("most_bytes", [1, 2_000, 2**40])
+def test_committed_records_are_those_that_a_consumer_sees_whatever_one_answer_holds(
+    seed: int, most_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafka_migration.compare.records.side._EMPTY_SECONDS", 0.05)
+    log: MadeLog = made_log(seed)
+    start = parse_header(log.batches[0]).base_offset
+
+    def answers(offset: int) -> Any:
+        records, aborted = log.answer(offset, most_bytes)
+        return answer(records, end=log.end, aborted=aborted)
+
+    found, _, _ = read(answers, start, log.end, may_lack=True)
+    assert found == digest_of_rows(log.rows)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_of_the_target_what_was_aborted_is_read_too(seed: int) -> None:
+    log = made_log(seed)
+    start = parse_header(log.batches[0]).base_offset
+
+    def answers(offset: int) -> Any:
+        return answer(log.answer(offset, 3_000)[0], end=log.end)
+
+    found, side, _ = read(answers, start, log.end, committed=False)
+    headers = [parse_header(batch) for batch in log.batches]
+    assert found.rows == sum(header.records for header in headers if not header.is_control)
+    assert bool(side.traits & IN_TRANSACTION) == any(h.is_transactional and not h.is_control for h in headers)
+    assert bool(side.traits & STAMPED) == any(h.is_log_append_time for h in headers)
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_every_codec_is_read(codec: int) -> None:
+    batches = [made_batch([b"%d" % n * 40 for n in range(9)], base_offset=9 * at, codec=codec) for at in range(4)]
+    plain = [made_batch([b"%d" % n * 40 for n in range(9)], base_offset=9 * at) for at in range(4)]
+    found, side, _ = read(log_of(batches), 0, 36)
+    assert found == read(log_of(plain), 0, 36)[0]
+    assert (found.rows, side.traits) == (36, 1 << codec)
+
+
+def test_snappy_of_librdkafka_is_read_too() -> None:
+    """One block, not Java's many."""
+    import snappy
+
+    batch = bytearray(made_batch(VALUES))
+    packed = batch[:61] + snappy.compress(bytes(batch[61:]))
+    struct.pack_into(">i", packed, 8, len(packed) - 12)
+    struct.pack_into(">h", packed, 21, SNAPPY)
+    struct.pack_into(">I", packed, 17, crc32c.crc32c(bytes(packed[21:])))
+    assert read(log_of([bytes(packed)]), 0, 4)[0] == read(log_of([bytes(batch)]), 0, 4)[0]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", range(4))
+def test_messages_of_old_formats_are_read(magic: int, codec: int) -> None:
+    builder = LegacyRecordBatchBuilder(magic=magic, compression_type=codec, batch_size=10**6)
+    rows = []
+    for n in range(5):
+        time, key, value = NOW + n, (None if n == 1 else b"k%d" % n), (None if n == 2 else b"v%d" % n)
+        builder.append(n, timestamp=time, key=key, value=value)
+        rows.append((n, time if magic else -1, key, value, ()))
+    old = bytes(builder.build())
+    new = made_batch(VALUES, base_offset=5)
+
+    def answers(offset: int) -> Any:
+        return answer((old if offset < 5 else b"") + new)
+
+    found, side, _ = read(answers, 0, 9)
+    sums = SourceSums(_range(0, 5))
+    sums.add(columns_of(rows))
+    expected = sums.digest() + read(log_of([new]), 5, 9)[0]
+    assert found == expected
+    assert side.traits & OLD
+
+
+def test_a_few_records_around_the_bounds_are_read_and_do_not_count() -> None:
+    log = [made_batch(VALUES, base_offset=4 * n) for n in range(10)]
+    found, _, client = read(log_of(log, at_once=3), 6, 26)
+    assert found.rows == 20
+    assert client.asked == [6, 16]
+
+
+def test_what_was_given_up_is_not_read_though_it_is_damaged() -> None:
+    log = [bytearray(made_batch(VALUES, base_offset=4 * n)) for n in range(6)]
+    log[2][70] ^= 1
+    batches = [bytes(batch) for batch in log]
+    found, _, _ = read(log_of(batches), 0, 24, left_out=((8, 12),))
+    assert found.rows == 20
+    with pytest.raises(CannotRead, match=r"source: made-0 from offset .* on: batch at offset 8: checksum"):
+        read(log_of(batches), 0, 24)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda b: b.__setitem__(16, 3), "format 3"),
+        (lambda b: struct.pack_into(">i", b, 8, 10), "10 bytes"),
+        (lambda b: b.__setitem__(80, b[80] ^ 1), "checksum"),
+        (lambda b: _sealed(b, lambda: struct.pack_into(">h", b, 21, 5)), "codec 5 is unknown"),
+        (lambda b: _sealed(b, lambda: struct.pack_into(">h", b, 21, 4)), "cannot be decompressed"),
+        (lambda b: _sealed(b, lambda: struct.pack_into(">i", b, 57, 9)), "a record"),
+    ],
+)
+def test_damaged_batch_is_named_by_its_offset(change: Callable[[bytearray], Any], named: str) -> None:
+    batch = bytearray(made_batch(VALUES, base_offset=4))
+    change(batch)
+    with pytest.raises(Damaged, match=f"batch at offset 4: .*{named}"):
+        _all_of(made_batch(VALUES) + bytes(batch) + made_batch(VALUES, base_offset=8))
+
+
+def _all_of(records: bytes) -> Columns:
+    log = Log(records)
+    return log.decoded(log.headers["magic"] == 2)
+
+
+def _sealed(batch: bytearray, change: Callable[[], None]) -> None:
+    change()
+    struct.pack_into(">I", batch, 17, crc32c.crc32c(bytes(batch[21:])))
+
+
+def test_batch_that_is_cut_off_is_read_with_the_next_answer() -> None:
+    whole = made_batch(VALUES) + made_batch(VALUES, base_offset=4)
+    for size in range(len(whole)):
+        assert len(Log(whole[:size])) == (size >= len(whole) // 2)
+
+
+def test_new_leader_is_looked_for_and_read_from() -> None:
+    failures = [NOT_LEADER, NOT_LEADER]
+
+    def answers(offset: int) -> Any:
+        return answer(b"", error=failures.pop()) if failures else log_of([made_batch(VALUES)])(offset)
+
+    found, _, client = read(answers, 0, 4, seconds=30.0)
+    assert (found.rows, client.looked) == (4, 2)
+
+
+def test_offsets_that_are_gone_are_named_at_once() -> None:
+    with pytest.raises(CannotRead, match="OffsetOutOfRange"):
+        read(lambda _: answer(b"", error=OUT_OF_RANGE), 0, 4, seconds=30.0)
+
+
+def test_leader_that_does_not_answer_is_the_trouble_of_its_partition() -> None:
+    def answers(_offset: int) -> Any:
+        raise kafka_errors.KafkaConnectionError("gone")
+
+    with pytest.raises(Unanswered, match=r"source: made-0 from offset 0 on: no answer for 0.3 s: .*gone"):
+        read(answers, 0, 4)
+
+
+def test_log_that_ends_before_its_pinned_end_is_not_read_short() -> None:
+    with pytest.raises(CannotRead, match="the log ends at 4 by now, before the pinned end 8"):
+        read(log_of([made_batch(VALUES)], end=4), 0, 8)
+
+
+def test_records_that_the_broker_sends_late_are_read() -> None:
+    log, silences = [made_batch(VALUES), made_batch(VALUES, base_offset=4)], [True] * 4
+
+    def answers(offset: int) -> Any:
+        if offset == 4 and silences:
+            silences.pop()
+            return answer(b"")
+        return log_of(log, at_once=1)(offset)
+
+    assert read(answers, 0, 8, seconds=30.0)[0].rows == 8
+    assert not silences
+
+
+@pytest.mark.parametrize("compacted", [True, False])
+def test_end_of_which_compaction_left_nothing_is_passed_over_and_no_other(
+    compacted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafka_migration.compare.records.side._EMPTY_SECONDS", 0.05)
+    if compacted:
+        assert read(log_of([made_batch(VALUES)], end=8), 0, 8, may_lack=True)[0].rows == 4
+        return
+    with pytest.raises(Unanswered, match="from offset 4 on: the broker sends nothing"):
+        read(log_of([made_batch(VALUES)], end=8), 0, 8)
