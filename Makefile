@@ -18,7 +18,7 @@ export PYTHONPATH := $(CURDIR)/plugins:$(CURDIR)
 # Hundreds of processes are started, and each would compile again what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-kerberos lock lint format test test-long docs conformance kill-test upgrade airflow-check test-ui races crash-matrix security-matrix translate-check chaos chaos-cut mutation bench-mirror bench-latency bench-switch bench-scale bench-validate bench-access bench-board alerts-check demo demo-secure demo-kerberos demo-installed demo-full up down brokers brokers-down clean
+.PHONY: help setup setup-kerberos lock lint format test test-long docs conformance kill-test upgrade airflow-check test-ui races crash-matrix security-matrix translate-check chaos chaos-cut mutation bench-mirror bench-latency bench-switch bench-scale bench-validate bench-access bench-board alerts-check fuzz-reader demo demo-secure demo-kerberos demo-installed demo-full up down brokers brokers-down clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -112,6 +112,9 @@ mutation: setup ## Hundreds of copies with one fault each: does validation find,
 
 alerts-check: setup ## Does each alert rule fire for its fault alone? Needs Prometheus' promtool on PATH
 	$(BIN)/python -m tests.metrics.alerts
+
+fuzz-reader: setup ## A million batches of every codec and format: does validation's own reader decode what the Java client does?
+	$(BIN)/python -m tests.soak.batches $(ARGS)
 
 bench-mirror: setup ## The same data copied by MirrorMaker 2 and by this mirror, in turn, and the brokers' limit
 	$(BIN)/python -m bench.mirror $(ARGS)
