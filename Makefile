@@ -18,7 +18,7 @@ export PYTHONPATH := $(CURDIR)/plugins:$(CURDIR)
 # Hundreds of processes are started, and each would compile again what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-kerberos lock lint format test test-long docs conformance kill-test upgrade airflow-check test-ui races crash-matrix security-matrix translate-check chaos chaos-cut mutation bench-mirror bench-latency bench-switch bench-scale bench-validate bench-access bench-board alerts-check fuzz-reader demo demo-secure demo-kerberos demo-installed demo-full up down brokers brokers-down clean
+.PHONY: help setup setup-kerberos lock lint format test test-long docs conformance kill-test upgrade airflow-check test-ui races crash-matrix security-matrix translate-check adopt-check chaos chaos-cut mutation bench-mirror bench-latency bench-switch bench-scale bench-validate bench-access bench-board alerts-check fuzz-reader demo demo-secure demo-kerberos demo-installed demo-full up down brokers brokers-down clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -98,6 +98,9 @@ security-matrix: setup-kerberos ## Every way in (PLAIN, SCRAM, tokens, certifica
 
 translate-check: setup ## 1,000 random committed offsets: does each translate to its very record?
 	$(BIN)/python -m tests.soak.translate $(ARGS)
+
+adopt-check: setup ## What a MirrorMaker 2 copied that was killed twice is taken over: is all named that it lost or doubled?
+	$(BIN)/python -m tests.soak.adopt $(ARGS)
 
 ROUNDS ?= 10
 

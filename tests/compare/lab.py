@@ -274,6 +274,9 @@ class Copied:
     def controls(self) -> Controls:
         return Controls()
 
+    def extras(self) -> dict[TopicPartition, Any]:
+        return {}
+
     def skips(self) -> dict[TopicPartition, Any]:
         return {}
 

@@ -252,3 +252,18 @@ def test_offsets_that_were_given_up_are_not_compared(lab, spark):
         request = ValidationRequest.from_dict(json.loads(json.dumps(asked.as_dict())))
         (it,) = judge(request, run(spark, request, lab.connections, lab.wires), {})
         assert it.verdict is verdict
+
+
+@pytest.mark.parametrize("level", [Level.RECORD, Level.BATCH])
+def test_offsets_at_which_the_target_is_known_to_hold_more_are_not_compared(lab, spark, level):
+    strange = ToSend(b"strange", timestamp=FIRST_TIMESTAMP)
+    copy = lab.copies({"": Wanted(damage=lambda partitions: partitions[0].insert(15, strange))})[""]
+    (tp,) = copy.maps
+    runs = [Run(LEADING, 0, 10), Run(LEADING + 10, 11, 5), Run(LEADING + 15, 17, 5), Run(LEADING + 21, 22, 10)]
+    offsets = OffsetMap(runs, source_end=LEADING + 31, target_end=32)
+    source, target = lab.ends(SOURCE, [tp])[tp], lab.ends(TARGET, [tp])[tp]
+    for extras, verdict in (((), Equality.DIFFERENT), (((16, 17),), Equality.EQUAL), (((3, 4),), Equality.DIFFERENT)):
+        asked = request_of([PartitionRange.pinned(tp, offsets, source=source, target=target, extras=extras)])
+        request = ValidationRequest.from_dict(json.loads(json.dumps(dataclasses.replace(asked, level=level).as_dict())))
+        (it,) = judge(request, run(spark, request, lab.connections, lab.wires), {})
+        assert it.verdict is verdict

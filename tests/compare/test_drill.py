@@ -64,6 +64,21 @@ def _drilled(
     return {partition.partition: partition for partition in found.drilled}, *sides
 
 
+def test_what_the_target_is_known_to_hold_beside_the_copy_is_no_finding():
+    source = log_of(contents(300, 1), [97])
+    target = source.copy()
+    strange, late = contents(2, 9)
+    target.insert(100, strange)
+    target.insert(200, late)
+    before = pinned(source, source, target, 0)
+    runs = Runs([Run(1, 1, 100), Run(101, 102, 99), Run(200, 202, 101)])
+    for left_out, found in (((), {Fault.FOREIGN: 2}), (((101, 102),), {Fault.FOREIGN: 1})):
+        range_ = replace(before, runs=runs, target_left_out=left_out)
+        drill = Drill(Side({0: source}), Side({0: target}), [range_], examples=10)
+        (drilled,) = drill.topic([Scope(range=range_, spans=((0, range_.source_end),))]).drilled
+        assert drilled.counts == found
+
+
 @pytest.mark.parametrize("sizes", [(97, 1, 250), (33, 7)], ids=["as on the source", "other batches"])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_one_fault_has_its_class_its_field_and_its_offsets(fault, sizes):

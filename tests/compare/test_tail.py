@@ -60,7 +60,11 @@ def _tail(lab: Lab, copy: Copy, said: list[str], *, kept: int | None = None) -> 
     ]
     positions = {tp: Position(source=end, target=0, fence=0, records=0) for tp, end in ends.items()}
     link = SimpleNamespace(
-        positions=lambda: positions, offset_maps=lambda tps: {tp: copy.maps[tp] for tp in tps}, skips=dict, rewinds=dict
+        positions=lambda: positions,
+        offset_maps=lambda tps: {tp: copy.maps[tp] for tp in tps},
+        skips=dict,
+        extras=dict,
+        rewinds=dict,
     )
     ctx = SimpleNamespace(
         link=link,

@@ -362,3 +362,12 @@ def test_earlier_version_that_would_write_elsewhere_cannot_read_the_progress_of_
     with pytest.raises(StateConflict, match="another version"):
         ledger.decode(entry.value or b"", where="what an earlier version knows")
     assert link.progress() == {}
+
+
+def test_what_the_target_holds_beside_the_copy_is_of_the_topic_that_is_pinned() -> None:
+    link = LinkState("one", MemoryStore(), None, None)
+    link.pin_again([TOPIC], at=AT)
+    link.record_extras({TP: [(0, 4), (9, 10)], TopicPartition("t", 1): []}, TOPIC.key)
+    assert link.extras() == {TP: ((0, 4), (9, 10)), TopicPartition("t", 1): ()}
+    link.pin_again([replace(TOPIC, target_id=uuid.UUID(int=3))], at=AT)
+    assert link.extras() == {}

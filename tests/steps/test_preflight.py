@@ -111,6 +111,16 @@ def test_topic_that_exists_on_the_target_is_refused_unless_adopted(migration: Mi
     assert next(it for it in adopted.gate.results if it.name == "target topics").verdict is Verdict.PASS
 
 
+def test_topic_that_the_plan_adopts_with_its_records_is_left_to_adopt(migration: Migration) -> None:
+    name = migration.source_lab.topic("there")
+    migration.target_lab.topic("there")
+    migration.target_lab.produce(TopicPartition(name, 0), 1, timestamp=1)
+    topics = {"include": [f"{migration.name}.*"], "adopt": [name]}
+    found = preflight.check(migration.ctx(topics=topics), environ={}).gate.results
+    result = next(it for it in found if it.name == "target topics")
+    assert (result.verdict, f"are compared first, by `adopt`: {name}" in result.evidence) == (Verdict.PASS, True)
+
+
 def test_topics_of_another_migration_are_refused(migration: Migration) -> None:
     name = migration.source_lab.topic("held")
     migration.ctx(migration="other").journal.lock([name], at="now")

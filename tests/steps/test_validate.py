@@ -75,6 +75,9 @@ class Link:
     def controls(self) -> Controls:
         return Controls(pause=self.pause)
 
+    def extras(self) -> dict[TopicPartition, Any]:
+        return {}
+
     def skips(self) -> dict[TopicPartition, Any]:
         return {}
 

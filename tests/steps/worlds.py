@@ -108,6 +108,9 @@ class Link:
             return {"state": "ended", "at": "2030-01-01T00:00:00+00:00"}
         return {"state": "running", "at": self.last_word().isoformat()}
 
+    def extras(self) -> dict[TopicPartition, Any]:
+        return {}
+
     def skips(self) -> dict[TopicPartition, Any]:
         return {}
 

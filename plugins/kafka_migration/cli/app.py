@@ -17,7 +17,7 @@ from kafka_migration.cli.commands import access, copy, end, init, look, mirrorma
 PANELS: Mapping[str, tuple[Callable[..., Any], ...]] = {
     "Begin": (init.init,),
     "Migrate": (run.run,),
-    "Come from MirrorMaker": (mirrormaker.import_,),
+    "Come from MirrorMaker": (mirrormaker.import_, mirrormaker.adopt),
     "Look": (
         look.doctor,
         look.check,

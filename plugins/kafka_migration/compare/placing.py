@@ -70,16 +70,13 @@ class Sums:
 
 
 class SourceSums(Sums):
-    """Of the source, without what was given up."""
+    """Of the source."""
 
     def place(self, records: Columns) -> tuple[Columns, Any, Any]:
         import numpy as np  # only who compares pays for it
 
-        segment, offsets = self.segment, records.offsets
-        mine = (offsets >= segment.source_start) & (offsets < segment.source_end)
-        for start, end in segment.left_out:
-            mine &= (offsets < start) | (offsets >= end)
-        kept = records.where(mine)
+        segment = self.segment
+        kept = records.between(segment.source_start, segment.source_end, segment.left_out)
         return kept, kept.offsets, np.ones(len(kept), np.bool_)
 
 
@@ -90,8 +87,8 @@ class TargetSums(Sums):
         self._attributes |= attributes & ~usual_attributes(self.segment) & 0xFFFF
 
     def place(self, records: Columns) -> tuple[Columns, Any, Any]:
-        segment, offsets = self.segment, records.offsets
-        kept = records.where((offsets >= segment.target_start) & (offsets < segment.target_end))
+        segment = self.segment
+        kept = records.between(segment.target_start, segment.target_end, segment.target_left_out)
         return (kept, *self._pieces.place(kept.offsets))
 
     @cached_property

@@ -18,7 +18,7 @@ from kafka_migration.domain.offset_map import OffsetMap
 from kafka_migration.domain.skips import Skip
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
 
-FORMAT = 4
+FORMAT = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,8 @@ class PartitionRange:
     ``runs`` align them: in order, inside the source range. Every
     record that the source holds in its range should stand on the target where a run has it, and nothing else in the
     target's range. ``compacted``: the source may have lost records to compaction since. ``left_out`` are source offsets
-    (from, and up to without) that a person gave up: what the source holds there is not compared.
+    (from, and up to without) that a person gave up: what the source holds there is not compared. ``target_left_out``
+    are those of the target where it is known to hold what no run covers.
 
     Of compacted logs (``target_compacted``: the target, too): ``source_tail`` and ``target_tail`` are log ends at or
     behind the pinned ones, up to which newer records of a key are looked for; those of the source up to
@@ -45,6 +46,7 @@ class PartitionRange:
     runs: Runs
     compacted: bool = False
     left_out: tuple[tuple[int, int], ...] = ()
+    target_left_out: tuple[tuple[int, int], ...] = ()
     target_compacted: bool = False
     source_tail: int = 0
     target_tail: int = 0
@@ -73,6 +75,7 @@ class PartitionRange:
         source: PartitionEnds,
         target: PartitionEnds,
         skips: Iterable[Skip] = (),
+        extras: Iterable[tuple[int, int]] = (),
         compacted: bool = False,
         whole: bool = False,
     ) -> PartitionRange:
@@ -80,23 +83,26 @@ class PartitionRange:
 
         Where the source begins no later than the map, the target is read from its log start: nothing may stand before
         the first mirrored record. Where the source has expired since, what it lost is left out on both sides. Offsets
-        that the target does not have (``target``) are not asked for, and so are missed. ``skips`` were given up.
-        ``whole``: the mirror has written nothing behind the pinned end, so the target is read to its own.
+        that the target does not have (``target``) are not asked for, and so are missed. ``skips`` were given up,
+        ``extras`` are known to be on the target only. ``whole``: the mirror has written nothing behind the pinned end,
+        so the target is read to its own.
         """
         whole_map = Runs.of_map(offset_map)
         begins = whole_map[0].source if len(whole_map) else offset_map.source_end
         target_end = target.end if whole else min(offset_map.to_target(source.end), target.end)
         wanted = target.start if source.start <= begins else offset_map.to_target(source.start)
+        target_start = min(max(wanted, target.start), target_end)
         return cls(
             topic=tp.topic,
             partition=tp.partition,
             source_start=source.start,
             source_end=source.end,
-            target_start=min(max(wanted, target.start), target_end),
+            target_start=target_start,
             target_end=target_end,
             runs=whole_map.clip(source.start, source.end),
             compacted=compacted,
             left_out=tuple(_left_out(skips, whole_map, source)),
+            target_left_out=clipped(extras, target_start, target_end),
         )
 
     @property
@@ -131,8 +137,16 @@ class PartitionRange:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> PartitionRange:
-        left_out = tuple((start, end) for start, end in value.get("left_out", ()))
-        return cls(**{**value, "runs": Runs.from_dict(value["runs"]), "left_out": left_out})
+        spans = {
+            name: tuple((start, end) for start, end in value.get(name, ())) for name in ("left_out", "target_left_out")
+        }
+        return cls(**{**value, "runs": Runs.from_dict(value["runs"]), **spans})
+
+
+def clipped(spans: Iterable[tuple[int, int]], start: int, end: int) -> tuple[tuple[int, int], ...]:
+    """What of ``spans`` (from, and up to without) lies between two offsets."""
+    parts = ((max(low, start), min(high, end)) for low, high in spans)
+    return tuple((low, high) for low, high in parts if low < high)
 
 
 def _left_out(skips: Iterable[Skip], runs: Runs, source: PartitionEnds) -> Iterator[tuple[int, int]]:

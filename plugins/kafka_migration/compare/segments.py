@@ -12,7 +12,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
-from kafka_migration.compare.request import PartitionRange
+from kafka_migration.compare.request import PartitionRange, clipped
 from kafka_migration.compare.runs import Runs
 
 _AT_ONCE = 10_000
@@ -123,7 +123,6 @@ def places_hash(runs: Runs) -> str:
 
 def cut(range_: PartitionRange, start: int, end: int, target_start: int, target_end: int) -> PartitionRange:
     """The part of ``range_`` with these bounds, on the source and on the target."""
-    left_out = ((max(low, start), min(high, end)) for low, high in range_.left_out)
     return replace(
         range_,
         source_start=start,
@@ -131,5 +130,6 @@ def cut(range_: PartitionRange, start: int, end: int, target_start: int, target_
         target_start=target_start,
         target_end=target_end,
         runs=range_.runs.clip(start, end),
-        left_out=tuple((low, high) for low, high in left_out if low < high),
+        left_out=clipped(range_.left_out, start, end),
+        target_left_out=clipped(range_.target_left_out, target_start, target_end),
     )

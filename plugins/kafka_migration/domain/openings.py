@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import overload
 
 from kafka_migration.domain.errors import StateConflict
-from kafka_migration.domain.offset_map import OffsetMap, RunOpening
+from kafka_migration.domain.offset_map import OffsetMap, Run, RunOpening
 from kafka_migration.domain.runs import FenceRuns
 
 
@@ -104,6 +104,29 @@ class Openings(Sequence[RunOpening]):
 
     def __repr__(self) -> str:
         return f"Openings({len(self)} of fences {sorted(self._fences)})"
+
+
+def openings_of(runs: Iterable[Run], *, first_fence: int, source_end: int, target_end: int) -> Iterator[RunOpening]:
+    """The openings of a map that was found from logs: ``runs`` in order, up to where a link begins behind them.
+
+    Nobody wrote behind their fences, which are numbered from ``first_fence`` on: one wherever the target has something
+    between two runs. The first voids whatever is stored of fences before it, and the last is a cut
+    (:attr:`RunOpening.is_cut`).
+    """
+    fence, begun, end = first_fence - 1, 0, 0
+    for run in runs:
+        if fence < first_fence or run.target != end:
+            fence, begun = fence + 1, run.target
+            closes = end if fence > first_fence else 0
+            yield RunOpening(fence=fence, records=0, source=run.source, target=run.target, closes=closes)
+        else:
+            records = run.target - begun
+            yield RunOpening(fence=fence, records=records, source=run.source, target=run.target)
+        end = run.target + run.length
+    if end < target_end:
+        fence += 1
+        yield RunOpening(fence=fence, records=0, source=source_end, target=target_end, closes=end)
+    yield RunOpening(fence=fence + 1, records=0, source=source_end, target=target_end, closes=target_end)
 
 
 def _opening(runs: FenceRuns, at: int) -> RunOpening:

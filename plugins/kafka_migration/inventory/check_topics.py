@@ -96,11 +96,13 @@ def _moved_by_others(facts: Facts) -> list[str]:
 
 def target_topics(facts: Facts) -> Finding:
     """Every topic can be created (or is ours, or may be adopted), with its configs."""
-    wrong = {f"{step.name}: {step.problem}": step.remedy for step in facts.steps if step.problem}
+    wrong = {f"{step.name}: {step.problem}": step.remedy for step in facts.steps if step.problem and not step.is_filled}
     if wrong:
         return failed(listed(wrong), "; ".join(dict.fromkeys(filter(None, wrong.values()))))
     counts = Counter(step.action for step in facts.steps)
     evidence = ", ".join(f"{counts[action]} to {action}" for action in Action if counts[action])
+    if filled := [step.name for step in facts.steps if step.is_filled]:
+        evidence += f"; records that they hold are compared first, by `adopt`: {listed(filled)}"
     left = [f"{s.name}: {config} ({why})" for s in facts.steps for config, why in s.declared.left_out.items()]
     if left:
         return warned(

@@ -184,10 +184,7 @@ def _lost(rows: Configuration, flows: Sequence[Flow]) -> None:
 
 
 def _differences(found: Configuration, flows: Sequence[Flow], plans: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    yield (
-        "Nothing that MirrorMaker has copied is taken over: `create` refuses its topics on the target unless they are"
-        " empty and named in topics.adopt."
-    )
+    yield ("What MirrorMaker 2 has copied is taken over by `adopt`, if its topics are named in topics.adopt.")
     for title, fields in plans.items():
         if fields["mirror"]["start"] == "latest":
             yield f"{title}: only what is written from now on is copied (mirror.start), and nothing that is there."

@@ -157,8 +157,9 @@ class TopicSelection(Selection):
     """Topics left out by default: Kafka's and tools' own. Give another list only to migrate such a topic."""
 
     adopt: tuple[Name, ...] = ()
-    """Topics that exist on the target and may be used all the same, if they are empty, have the source topic's
-    partitions, and no other migration holds them. By their names, not by patterns."""
+    """Topics that exist on the target and may be used all the same, if they have the source topic's partitions, and no
+    other migration holds them: empty ones, and those that MirrorMaker has filled (`adopt`). By their names, not by
+    patterns."""
 
     @model_validator(mode="after")
     def _adopted_topics_are_selected(self) -> TopicSelection:

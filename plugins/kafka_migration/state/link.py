@@ -8,7 +8,7 @@ topics on the target, so a later run on another machine finds everything.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
@@ -225,12 +225,17 @@ class LinkState:
             for tp, opening in openings
         )
 
-    def openings(self, of: Collection[TopicPartition] | None = None) -> dict[TopicPartition, Openings]:
-        """The stored openings by partition, ordered by fence and records, void ones included; ``of`` these, or all."""
-        topics = self.topics()
-        wanted = None if of is None else {(topics[tp.topic].key, tp.partition) for tp in of if tp.topic in topics}
+    def openings(
+        self, of: Collection[TopicPartition] | None = None, topic_keys: Mapping[str, str] | None = None
+    ) -> dict[TopicPartition, Openings]:
+        """The stored openings by partition, ordered by fence and records, void ones included; ``of`` these, or all.
+
+        ``topic_keys`` as :meth:`record_openings` has them.
+        """
+        keys = {name: topic.key for name, topic in self.topics().items()} if topic_keys is None else topic_keys
+        wanted = None if of is None else {(keys[tp.topic], tp.partition) for tp in of if tp.topic in keys}
         self._read_openings(wanted)
-        names = {topic.key: name for name, topic in topics.items()}
+        names = {key: name for name, key in keys.items()}
         found = {TopicPartition(names[key], n): some for (key, n), some in self._openings.items() if key in names}
         return found if of is None else {tp: found[tp] for tp in of if tp in found}
 
@@ -368,6 +373,25 @@ class LinkState:
             if topic in topics and topics[topic].key == skip.topic_key:
                 out.setdefault(TopicPartition(topic, int(partition)), []).append(skip)
         return {tp: tuple(sorted(found, key=lambda skip: skip.start)) for tp, found in out.items()}
+
+    def record_extras(self, extras: Mapping[TopicPartition, Sequence[tuple[int, int]]], topic_key: str) -> None:
+        """Note where the target topic of that key holds what no run covers, by offsets (from, and up to without), and
+        is to keep it; nothing where it holds none."""
+        self._links.put_all(
+            {
+                self._key("extra", *_place(tp)): {"topic_key": topic_key, "spans": [list(span) for span in spans]}
+                for tp, spans in extras.items()
+            }
+        )
+
+    def extras(self) -> dict[TopicPartition, tuple[tuple[int, int], ...]]:
+        """Where the target's topics that are pinned now hold what no run covers, and is known, in order."""
+        topics, out = self.topics(), {}
+        for place, value in self._records("extra"):
+            topic, partition = place.rsplit("/", 1)
+            if topic in topics and topics[topic].key == value["topic_key"]:
+                out[TopicPartition(topic, int(partition))] = tuple((start, end) for start, end in value["spans"])
+        return out
 
     def wish(self, wish: Wish) -> None:
         """Record what is wanted of the link; a running mirror obeys within two seconds."""

@@ -103,14 +103,7 @@ def _settled(ctx: Context, done: Sequence[TopicStep]) -> tuple[Drift, ...]:
 def take(ctx: Context, todo: Sequence[TopicStep]) -> None:
     """Lock the topics of ``todo``, which have no problem, and create or adopt what is missing. Raises Refused if
     another migration holds one, or once this one is cancelled."""
-    cancellation.require_none(ctx)
-    taken = ctx.journal.lock([step.name for step in todo], at=ctx.stamp())
-    if taken:
-        raise Refused(
-            "other migrations hold topics of this plan: "
-            + listed((f"{t} ({by})" for t, by in sorted(taken.items())), separator="; "),
-            remedy="`release` the plans of those migrations once they are done with, or exclude the topics here",
-        )
+    _lock(ctx, todo)
     by_action: dict[Action, list[TopicStep]] = {action: [] for action in Action}
     for step in todo:
         by_action[step.action].append(step)
@@ -123,6 +116,27 @@ def take(ctx: Context, todo: Sequence[TopicStep]) -> None:
     for step in by_action[Action.ADOPT]:
         cancellation.require_none(ctx)
         _adopt(ctx, step)
+
+
+def take_filled(ctx: Context, step: TopicStep, note: Callable[[TopicDescription], object]) -> None:
+    """Lock and adopt the topic of ``step`` with the records that it holds. ``note`` notes which these are, once the
+    target deletes none of them any more, and before the topic counts as this migration's.
+
+    Raises as :func:`take`, and what ``note`` raises; the next call begins again.
+    """
+    _lock(ctx, [step])
+    _adopt(ctx, step, note)
+
+
+def _lock(ctx: Context, todo: Sequence[TopicStep]) -> None:
+    cancellation.require_none(ctx)
+    taken = ctx.journal.lock([step.name for step in todo], at=ctx.stamp())
+    if taken:
+        raise Refused(
+            "other migrations hold topics of this plan: "
+            + listed((f"{t} ({by})" for t, by in sorted(taken.items())), separator="; "),
+            remedy="`release` the plans of those migrations once they are done with, or exclude the topics here",
+        )
 
 
 def verify(ctx: Context) -> tuple[Drift, ...]:
@@ -210,11 +224,12 @@ def _create_alone(ctx: Context, step: TopicStep) -> None:
             raise Refused(f"{step.name}: {again.problem}", remedy=again.remedy) from None
 
 
-def _adopt(ctx: Context, step: TopicStep) -> None:
+def _adopt(ctx: Context, step: TopicStep, note: Callable[[TopicDescription], object] = lambda _topic: None) -> None:
     (topic,) = ctx.target.topics([step.name]).values()
     # Written before: the next run could not find out any more how the topic was.
     ctx.journal.record(INTENT, step.name, step.declared.as_dict() | {ADOPTS: topic.topic_id, "at": ctx.stamp()})
     ctx.target.alter_configs(step.name, set=step.declared.spec.configs)
+    note(topic)
     _confirm(ctx, [step])
 
 

@@ -44,12 +44,14 @@ class Action(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicStep:
-    """One target topic and what is to be done with it; ``problem`` is why it cannot be, and ``remedy`` what helps."""
+    """One target topic and what is to be done with it; ``problem`` is why it cannot be, and ``remedy`` what helps.
+    ``is_filled``: the problem is that it holds records, which `adopt` compares with the source's."""
 
     action: Action
     declared: Declared
     problem: str = ""
     remedy: str = ""
+    is_filled: bool = False
 
     @property
     def name(self) -> str:
@@ -140,8 +142,11 @@ def is_restored(record: Mapping[str, Any]) -> bool:
     return HELD in record
 
 
-def steps(ctx: Context, *, only: Collection[str] | None = None) -> tuple[TopicStep, ...]:
-    """One step per topic of the plan (or of those in ``only``), each with its problem if it has one."""
+def steps(
+    ctx: Context, *, only: Collection[str] | None = None, compared: Collection[str] = ()
+) -> tuple[TopicStep, ...]:
+    """One step per topic of the plan (or of those in ``only``), each with its problem if it has one. Those that were
+    ``compared`` with the source's may hold records."""
     source, plan = ctx.source, ctx.plan
     shown = source.topics() if only is None else source.topics(only)
     described = {name: topic for name, topic in sorted(shown.items()) if plan.topics.matches(name)}
@@ -169,6 +174,7 @@ def steps(ctx: Context, *, only: Collection[str] | None = None) -> tuple[TopicSt
         # A topic that keeps its name is there already, and could not be created.
         alike=_alike(ctx, described),
         came_back={} if plan.topic_names.are_same else _from_target(ctx, described),
+        compared=compared,
     )
     return tuple(_step(ctx, declared, configs[declared.spec.name], world) for declared in declarations)
 
@@ -177,7 +183,7 @@ def steps(ctx: Context, *, only: Collection[str] | None = None) -> tuple[TopicSt
 class _World:
     """What the target and the journal show of all topics of a plan: which migration holds them, those that exist,
     those that the target would create exactly as they are declared, the links by which some came from there, and of
-    topics that would share a name on the target the others."""
+    topics that would share a name on the target the others. ``compared`` are those whose records are known."""
 
     holders: Mapping[str, str]
     existing: Mapping[str, TopicDescription]
@@ -185,6 +191,7 @@ class _World:
     creatable: frozenset[str]
     came_back: Mapping[str, str] = field(default_factory=dict)
     alike: Mapping[str, Collection[str]] = field(default_factory=dict)
+    compared: Collection[str] = ()
 
 
 def _step(ctx: Context, declared: Declared, configs: Mapping[str, ConfigValue], world: _World) -> TopicStep:
@@ -212,7 +219,7 @@ def _step(ctx: Context, declared: Declared, configs: Mapping[str, ConfigValue], 
             remedy="`release` the plan of that migration once it is done with, or exclude the topic here",
         )
     if name in world.existing:
-        step = existing_step(ctx, declared, world.existing[name], ctx.plan.topics.adopt, world.notes)
+        step = existing_step(ctx, declared, world.existing[name], ctx.plan.topics.adopt, world.notes, world.compared)
         # An adoption that was interrupted has noted how the topic was before.
         is_new = step.action is Action.ADOPT and not step.problem and step.declared is declared
         return _adopted(ctx, declared, configs) if is_new else step
@@ -333,11 +340,17 @@ def _fitting(
 
 
 def existing_step(
-    ctx: Context, declared: Declared, topic: TopicDescription, adopt: Collection[str], notes: Notes
+    ctx: Context,
+    declared: Declared,
+    topic: TopicDescription,
+    adopt: Collection[str],
+    notes: Notes,
+    compared: Collection[str] = (),
 ) -> TopicStep:
     """The step for a topic that the target has: ours, ours from an interrupted run, to be adopted, or a stranger's.
 
-    ``adopt`` are those that may be used although this migration did not create them.
+    ``adopt`` are those that may be used although this migration did not create them; of these, ``compared`` may hold
+    records.
     """
     record = notes.created.get(topic.name)
     if record is not None:
@@ -353,7 +366,7 @@ def existing_step(
     intent = notes.intents.get(topic.name)
     if intent is not None and ADOPTS in intent:
         if intent[ADOPTS] == topic.topic_id:
-            return _foreign(ctx, Declared.from_dict(topic.name, intent), topic, (topic.name,))
+            return _foreign(ctx, Declared.from_dict(topic.name, intent), topic, (topic.name,), compared)
     elif intent is not None:
         meant = Declared.from_dict(topic.name, intent)
         different = differences(meant.spec, topic, ctx.target.topic_configs([topic.name])[topic.name])
@@ -366,29 +379,36 @@ def existing_step(
             problem=f"it exists, and is not what an interrupted run was about to create: {problem}",
             remedy="find out who created it; if nobody needs it, delete it and run this again",
         )
-    return _foreign(ctx, declared, topic, adopt)
+    return _foreign(ctx, declared, topic, adopt, compared)
 
 
-def _foreign(ctx: Context, declared: Declared, topic: TopicDescription, adopt: Collection[str]) -> TopicStep:
-    problem, remedy = "", ""
+def _foreign(
+    ctx: Context,
+    declared: Declared,
+    topic: TopicDescription,
+    adopt: Collection[str],
+    compared: Collection[str],
+) -> TopicStep:
+    problem, remedy, is_filled = "", "", False
     here = ctx.target.topic_here(topic.name)
     it = "it" if here == topic.name else here
     if topic.name not in adopt:
         problem, remedy = (
             f"{it} exists on the target, and this migration did not create it",
-            f"delete {it} there, exclude the topic, or list it under topics.adopt of the plan (only if it is empty)",
-        )
-    elif not _is_empty(ctx, topic):
-        problem, remedy = (
-            "the plan adopts it, but it holds records",
-            f"a mirror topic holds nothing but its source's records: delete {it} on the target, or empty it",
+            f"delete {it} there, exclude the topic, or list it under topics.adopt (empty, or filled by MirrorMaker)",
         )
     elif topic.partitions != declared.spec.partitions:
         problem, remedy = (
             f"the plan adopts it, but it has {topic.partitions} partitions, and its source {declared.spec.partitions}",
             "delete it, or give it as many partitions as its source has",
         )
-    return TopicStep(action=Action.ADOPT, declared=declared, problem=problem, remedy=remedy)
+    elif topic.name not in compared and not _is_empty(ctx, topic):
+        is_filled = True
+        problem, remedy = (
+            "the plan adopts it, but it holds records",
+            f"`adopt` takes {it} over if MirrorMaker has filled it; else delete {it} on the target, or empty it",
+        )
+    return TopicStep(action=Action.ADOPT, declared=declared, problem=problem, remedy=remedy, is_filled=is_filled)
 
 
 def _is_empty(ctx: Context, topic: TopicDescription) -> bool:

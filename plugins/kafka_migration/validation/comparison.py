@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -112,7 +112,7 @@ class Comparison:
         starts = {tp: ends.start for tp, ends in ctx.origin.ends([range_.tp for range_ in ranges]).items()}
         stable = stable_ends(ctx, ranges)
         for result in judge(replace(request, ranges=tuple(ranges)), report, starts, chosen.kept, stable):
-            self._results[result.tp] = self._with_expired(_with_given_up(result, self.ranges[result.tp].left_out))
+            self._results[result.tp] = self._with_expired(_with_left_out(result, self.ranges[result.tp]))
 
     def _with_expired(self, result: PartitionResult) -> PartitionResult:
         """With what expired of the records that were mirrored: they are on the target only, and not compared now.
@@ -153,11 +153,19 @@ def _what_is_read(chosen: Chosen) -> str:
     )
 
 
-def _with_given_up(result: PartitionResult, left_out: Sequence[tuple[int, int]]) -> PartitionResult:
-    if not left_out:
-        return result
-    rows = ", ".join(f"{start}..{end}" for start, end in left_out)
-    return replace(result, detail=f"{result.detail}; source offsets {rows} were given up and are not compared")
+def _with_left_out(result: PartitionResult, pinned: PartitionRange) -> PartitionResult:
+    details = [result.detail]
+    if pinned.left_out:
+        details.append(f"source offsets {_rows(pinned.left_out)} were given up and are not compared")
+    if pinned.target_left_out:
+        details.append(
+            f"target offsets {_rows(pinned.target_left_out)} hold what `adopt` has left there, beside the copy"
+        )
+    return replace(result, detail="; ".join(details))
+
+
+def _rows(spans: Iterable[tuple[int, int]]) -> str:
+    return ", ".join(f"{start}..{end}" for start, end in spans)
 
 
 def _digest(request: ValidationRequest, run: Runner) -> DigestReport:

@@ -56,7 +56,7 @@ def pin(ctx: Context, partitions: Iterable[TopicPartition]) -> Pins:
     at, sources = ctx.stamp(), own(ctx, ctx.origin.ends(partitions, committed=True), ctx.direction.origin)
     reasons, short = _await_mirror(ctx, sources)
     reached = [tp for tp in sources if tp not in reasons]
-    maps, skips = ctx.link.offset_maps(reached), ctx.link.skips()
+    maps, skips, extras = ctx.link.offset_maps(reached), ctx.link.skips(), ctx.link.extras()
     targets = own(ctx, ctx.destination.ends(reached), ctx.direction.destination)
     still = _at_rest(ctx, sources, reached)
     compacted = compaction(ctx, {tp.topic for tp in reached})
@@ -64,7 +64,13 @@ def pin(ctx: Context, partitions: Iterable[TopicPartition]) -> Pins:
     for tp in reached:
         firsts[tp] = next((run.source for run in maps[tp].runs()), sources[tp].start)
         range_ = PartitionRange.pinned(
-            tp, maps[tp], source=sources[tp], target=targets[tp], skips=skips.get(tp, ()), whole=tp in still
+            tp,
+            maps[tp],
+            source=sources[tp],
+            target=targets[tp],
+            skips=skips.get(tp, ()),
+            extras=extras.get(tp, ()),
+            whole=tp in still,
         )
         ranges.append(replace(range_, **compacted[tp.topic]))
     return Pins(
@@ -99,14 +105,19 @@ def pin_again(ctx: Context, ranges: Sequence[PartitionRange]) -> tuple[Partition
     sources = own(ctx, ctx.origin.ends(tps), ctx.direction.origin)
     targets = own(ctx, ctx.destination.ends(tps), ctx.direction.destination)
     maps = ctx.link.offset_maps(tps)
-    skips = ctx.link.skips()
+    skips, extras = ctx.link.skips(), ctx.link.extras()
     found = []
     for range_ in ranges:
         start = max(range_.source_start, sources[range_.tp].start)
         source = PartitionEnds(start=start, end=max(start, range_.source_end))
         try:
             new = PartitionRange.pinned(
-                range_.tp, maps[range_.tp], source=source, target=targets[range_.tp], skips=skips.get(range_.tp, ())
+                range_.tp,
+                maps[range_.tp],
+                source=source,
+                target=targets[range_.tp],
+                skips=skips.get(range_.tp, ()),
+                extras=extras.get(range_.tp, ()),
             )
         except NotMirroredYet:
             ctx.log(f"{range_.tp}: the source has expired up to {start}, beyond what was mirrored")

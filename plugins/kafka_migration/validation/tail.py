@@ -72,7 +72,7 @@ class Tail:
         until it asks for the outcome."""
         ctx = self._ctx
         wanted = {tp: (self._since[tp], end) for tp, end in ends.items() if self._since.get(tp, end) < end}
-        maps, skips = ctx.link.offset_maps(wanted), ctx.link.skips()
+        maps, skips, extras = ctx.link.offset_maps(wanted), ctx.link.skips(), ctx.link.extras()
         sources = own(ctx, ctx.origin.ends(wanted), ctx.direction.origin)
         targets = own(ctx, ctx.destination.ends(wanted), ctx.direction.destination)
         ranges = [
@@ -83,6 +83,7 @@ class Tail:
                     source=PartitionEnds(start=min(end, max(since, sources[tp].start)), end=end),
                     target=targets[tp],
                     skips=skips.get(tp, ()),
+                    extras=extras.get(tp, ()),
                 ),
                 **self._compaction[tp.topic],
             )

@@ -1,13 +1,16 @@
-"""import: plans and connections from what a MirrorMaker is configured to do."""
+"""import: plans and connections from what a MirrorMaker is configured to do. adopt: its copy is taken over."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from kafka_migration.cli.options import Debug, Json
+from kafka_migration.cli.asking import demand_yes
+from kafka_migration.cli.opening import opened
+from kafka_migration.cli.options import Debug, Json, PlanFile, Seconds
 from kafka_migration.cli.output import Output, write_new
 
 _FIRST = "MirrorMaker 1"
@@ -97,3 +100,57 @@ def import_(
         plans = {write / file: text for file, text in made.texts().items()}
         written = write_new({**plans, secret: made.variables()}, secrets=[secret])
     output.result(made.as_dict() | {"written": [str(path) for path in written]}, *shown(made, written))
+
+
+def adopt(
+    plan: PlanFile,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Take over each topic whose copy is right, or chosen to be taken.")
+    ] = False,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            metavar="TOPIC",
+            help="This topic of topics.adopt only; may be given again. (default: all)",
+            show_default=False,
+        ),
+    ] = None,
+    keep_extra: Annotated[
+        bool,
+        typer.Option(
+            "--keep-extra", help="Leave records where they are that the target has twice, or the source does not have."
+        ),
+    ] = False,
+    accept_expired: Annotated[
+        bool, typer.Option("--accept-expired", help="Go on without first records that the target has deleted already.")
+    ] = False,
+    copy_again: Annotated[
+        bool,
+        typer.Option(
+            "--copy-again", help="Delete topics on the target that differ still, so that the mirror copies all of them."
+        ),
+    ] = False,
+    seconds: Seconds = 10.0,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete them without being asked.")] = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Compare what MirrorMaker 2 has copied with the source, and take it over, so that the mirror goes on behind it.
+    Changes nothing without --apply."""
+    from kafka_migration.cli.render.adopt import differences, outcome
+    from kafka_migration.steps import adopt as step
+
+    output = Output(as_json=as_json)
+
+    def may_delete(doomed: Sequence[step.Adoption]) -> None:
+        if not yes:
+            question = f"Delete {len(doomed)} topics on the target?"
+            demand_yes(output, question, shown=doomed, declined="these topics stay; what was adopted is adopted")
+
+    choices = step.Choices(keep_extra=keep_extra, accept_expired=accept_expired, copy_again=copy_again)
+    with opened(plan, output, dry_run=not apply) as ctx:
+        decision = step.run(ctx, choices=choices, only=topic or (), seconds=seconds, may_delete=may_delete)
+    value = {"applied": apply, **decision.facts, "topics": [one.as_dict() for one in decision.value]}
+    output.result(value, differences(decision.value), outcome(decision, applied=apply))
+    raise typer.Exit(decision.exit_code)

@@ -67,6 +67,7 @@ async def _each(orders: Orders, tiles: Sequence[Tile], clusters: Mapping[str, Wi
             tile.target_end,
             committed=False,
             seconds=orders.seconds,
+            left_out=tile.target_left_out,
         )
         try:
             one, other, traits = await compare(tile, source, target)

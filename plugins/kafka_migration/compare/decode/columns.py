@@ -74,6 +74,13 @@ class Columns:
         """Those that ``mask`` has."""
         return self if mask.all() else Columns(*(getattr(self, one.name)[mask] for one in fields(self)))
 
+    def between(self, start: int, end: int, left_out: Iterable[tuple[int, int]] = ()) -> Columns:
+        """Those at offsets from ``start`` up to, and without, ``end``, but for the spans of ``left_out``."""
+        mine = (self.offsets >= start) & (self.offsets < end)
+        for low, high in left_out:
+            mine &= (self.offsets < low) | (self.offsets >= high)
+        return self.where(mine)
+
     @classmethod
     def joined(cls, parts: Sequence[Columns]) -> Columns:
         """All of ``parts``, of which there is one at least, one behind the other."""

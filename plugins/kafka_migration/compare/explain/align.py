@@ -12,6 +12,7 @@ Of compacted logs that is impossible, since too little of what follows is alike;
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
@@ -48,18 +49,31 @@ class Apart(Exception):
     """Both sides go on differently, for as long as was looked: nobody knows what is missing there, and where."""
 
 
-class Aligner:
-    """Follows one unequal region of a partition, of which ``source`` and ``target`` begin where both stood alike, and
-    puts what has no equal into ``left``."""
+class Follower(ABC):
+    """Follows two logs by their content, to their ends: what is alike on both sides, and what has no equal there."""
 
-    def __init__(self, places: Places, left: Leftovers, source: Stream, target: Stream) -> None:
-        self._places, self._left, self._source, self._target = places, left, source, target
-        self._tp = places.range.tp
-        # By how many records the target is ahead: shifted records are a consequence, and no finding of their own.
-        self._ahead = 0
-        self._is_misplaced = False
+    def __init__(self, source: Stream, target: Stream, *, goes_on: bool = False) -> None:
+        """``goes_on``: the target is no copy of the source's end yet, so what the source has behind the target's last
+        record is no difference."""
+        self._source, self._target, self._goes_on = source, target, goes_on
         # Nothing is alike yet, behind what nobody can read: that one side has more may be due to what is lost there.
         self._is_open = False
+
+    @abstractmethod
+    def _twins(self, one: Chunk, other: Chunk) -> None:
+        """Two whole batches hold the same bytes."""
+
+    @abstractmethod
+    def _stood(self, mine: Record, its: Record) -> None:
+        """Two records are equal."""
+
+    @abstractmethod
+    def _keep(self, ones: Sequence[Record], others: Sequence[Record]) -> None:
+        """What each side has alone, between two records that are equal."""
+
+    @abstractmethod
+    def _one_after_the_other(self, ones: Iterator[Record], others: Iterator[Record]) -> None:
+        """The same of rows that may be long."""
 
     def by_content(self, *, opens_unread: bool = False, ends_unread: bool = False) -> None:
         """Follow both to their ends.
@@ -72,37 +86,16 @@ class Aligner:
         self._is_open = opens_unread
         while True:
             self._pass_twins()
-            if not (mine.fill(1) | theirs.fill(1)):
+            has_mine, has_theirs = mine.fill(1), theirs.fill(1)
+            if not has_theirs and (self._goes_on or not has_mine):
                 return
             self._pass_alike()
             if mine.ready and theirs.ready:
                 self._resync()
-            elif (mine.ready and theirs.is_over) or (theirs.ready and mine.is_over):
+            elif (mine.ready and theirs.is_over and not self._goes_on) or (theirs.ready and mine.is_over):
                 if ends_unread:
                     return
                 self._one_after_the_other(mine.each(), theirs.each())
-
-    def by_place(self) -> None:
-        """The same of compacted logs, which have gaps everywhere."""
-        mine, theirs = self._source, self._target
-        while mine.fill(1) | theirs.fill(1):
-            here = mine.ready[0].offset if mine.ready else math.inf
-            there = self._place_of_next()
-            if here == there:
-                one, other = mine.ready.popleft(), theirs.ready.popleft()
-                if one.content != other.content:
-                    self._keep([one], [other])
-            elif here < there:
-                self._keep(mine.take(1), [])
-            else:
-                self._keep([], theirs.take(1))
-
-    def _place_of_next(self) -> float:
-        """Where the target's next record stands on the source: before all others if the map has none there."""
-        if not self._target.ready:
-            return math.inf
-        place = self._places.source_of(self._target.ready[0].offset)
-        return -1 if place is None else place
 
     def _pass_twins(self) -> None:
         """Move past whole batches that are the same on both sides."""
@@ -114,25 +107,6 @@ class Aligner:
             self._is_open = False
             self._source.skip()
             self._target.skip()
-
-    def _twins(self, one: Chunk, other: Chunk) -> None:
-        last = one.header.records - 1
-        if self._stands(one.first, other.first) and self._stands(one.first + last, other.first + last):
-            self._is_misplaced = False
-            return
-        for mine, its in zip(one.records(), other.records(), strict=True):
-            self._stood(mine, its)
-
-    def _stands(self, source: int, target: int) -> bool:
-        return self._places.source_of(target) == source
-
-    def _stood(self, mine: Record, its: Record) -> None:
-        """Both are equal: check that they stand where the map has them."""
-        if self._stands(mine.offset, its.offset):
-            self._is_misplaced = False
-        elif not self._ahead and not self._is_misplaced:
-            self._is_misplaced = True
-            self._left.misplaced.append((Left.of(SOURCE, mine, self._places), Left.of(TARGET, its, self._places)))
 
     def _pass_alike(self) -> None:
         """Move past records that are the same on both sides."""
@@ -156,6 +130,11 @@ class Aligner:
                 self._leave_behind(ones[: found[0]], others[: found[1]])
                 return
             is_largest = window >= _LARGEST_WINDOW
+            if self._goes_on and is_end_there and (is_end or is_largest):
+                # What the source has behind the last record of both is not copied yet.
+                last = anchors(ones, others)[-1:]
+                self._gap(ones[: last[0][0] + 1 if last else 0], others)
+                return
             if (is_end and is_end_there) or (is_largest and _are_altered(self._source.ready, self._target.ready)):
                 self._gap(ones, others)
                 return
@@ -165,11 +144,7 @@ class Aligner:
 
     def _leave_behind(self, ones: Digests, others: Digests) -> None:
         """What stands before the point from which both go on alike."""
-        if not self._is_open or len(ones) == len(others):
-            self._gap(ones, others)
-            return
-        count, count_there = (sum(1 for _ in records) for records in self._each(len(ones), len(others)))
-        self._ahead += count_there - count
+        self._gap(ones, others)
 
     def _gap(self, ones: Digests, others: Digests) -> None:
         """Between two points where both are alike: what is next on each side, by its digests."""
@@ -207,14 +182,6 @@ class Aligner:
             return False
         return count * count_there <= _REFINED and (bool(count and count_there) or max(count, count_there) <= _WHOLE)
 
-    def _one_after_the_other(self, ones: Iterator[Record], others: Iterator[Record]) -> None:
-        """Long rows that each side has alone: their first records whole, of the others only that there are such."""
-        self._keep(_first_of(ones), _first_of(others))
-        for side, records, step in ((SOURCE, ones, -1), (TARGET, others, 1)):
-            for record in records:
-                self._left.add_to_row(side, self._tp, record)
-                self._ahead += step
-
     def _differ(self, ones: Sequence[Record], others: Sequence[Record]) -> None:
         """Neither of both is where the other is; between them there may be records that are alike."""
         if not ones or not others or len(ones) * len(others) > _REFINED:
@@ -232,6 +199,76 @@ class Aligner:
                 continue
             for mine, its in zip(ones[low:high], others[low_there:high_there], strict=True):
                 self._stood(mine, its)
+
+
+class Aligner(Follower):
+    """Follows one unequal region of a partition, of which ``source`` and ``target`` begin where both stood alike, and
+    puts what has no equal into ``left``."""
+
+    def __init__(self, places: Places, left: Leftovers, source: Stream, target: Stream) -> None:
+        super().__init__(source, target)
+        self._places, self._left = places, left
+        self._tp = places.range.tp
+        # By how many records the target is ahead: shifted records are a consequence, and no finding of their own.
+        self._ahead = 0
+        self._is_misplaced = False
+
+    def by_place(self) -> None:
+        """The same of compacted logs, which have gaps everywhere."""
+        mine, theirs = self._source, self._target
+        while mine.fill(1) | theirs.fill(1):
+            here = mine.ready[0].offset if mine.ready else math.inf
+            there = self._place_of_next()
+            if here == there:
+                one, other = mine.ready.popleft(), theirs.ready.popleft()
+                if one.content != other.content:
+                    self._keep([one], [other])
+            elif here < there:
+                self._keep(mine.take(1), [])
+            else:
+                self._keep([], theirs.take(1))
+
+    def _place_of_next(self) -> float:
+        """Where the target's next record stands on the source: before all others if the map has none there."""
+        if not self._target.ready:
+            return math.inf
+        place = self._places.source_of(self._target.ready[0].offset)
+        return -1 if place is None else place
+
+    def _twins(self, one: Chunk, other: Chunk) -> None:
+        last = one.header.records - 1
+        if self._stands(one.first, other.first) and self._stands(one.first + last, other.first + last):
+            self._is_misplaced = False
+            return
+        for mine, its in zip(one.records(), other.records(), strict=True):
+            self._stood(mine, its)
+
+    def _stands(self, source: int, target: int) -> bool:
+        return self._places.source_of(target) == source
+
+    def _stood(self, mine: Record, its: Record) -> None:
+        """Both are equal: check that they stand where the map has them."""
+        if self._stands(mine.offset, its.offset):
+            self._is_misplaced = False
+        elif not self._ahead and not self._is_misplaced:
+            self._is_misplaced = True
+            self._left.misplaced.append((Left.of(SOURCE, mine, self._places), Left.of(TARGET, its, self._places)))
+
+    def _leave_behind(self, ones: Digests, others: Digests) -> None:
+        """What stands before the point from which both go on alike."""
+        if not self._is_open or len(ones) == len(others):
+            super()._leave_behind(ones, others)
+            return
+        count, count_there = (sum(1 for _ in records) for records in self._each(len(ones), len(others)))
+        self._ahead += count_there - count
+
+    def _one_after_the_other(self, ones: Iterator[Record], others: Iterator[Record]) -> None:
+        """Long rows that each side has alone: their first records whole, of the others only that there are such."""
+        self._keep(_first_of(ones), _first_of(others))
+        for side, records, step in ((SOURCE, ones, -1), (TARGET, others, 1)):
+            for record in records:
+                self._left.add_to_row(side, self._tp, record)
+                self._ahead += step
 
     def _keep(self, ones: Sequence[Record], others: Sequence[Record]) -> None:
         mine = [Left.of(SOURCE, record, self._places) for record in ones]

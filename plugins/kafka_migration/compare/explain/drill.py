@@ -211,16 +211,21 @@ class Drill:
 
     def _source(self, pinned: PartitionRange, start: int, end: int) -> Chunks:
         """What stands on the source, around what was given up: that is not even read, since it may be damaged."""
-        at = start
-        for low, high in pinned.left_out:
-            if at < min(low, end):
-                yield from self._logs[SOURCE].chunks(pinned.tp, at, min(low, end))
-            at = max(at, high)
-        if at < end:
-            yield from self._logs[SOURCE].chunks(pinned.tp, at, end)
+        return self._around(SOURCE, pinned.tp, pinned.left_out, start, end)
 
     def _target(self, part: _Partition, start: int, end: int) -> Chunks:
-        return part.watched(self._logs[TARGET].chunks(part.tp, start, end))
+        return part.watched(self._around(TARGET, part.tp, part.range.target_left_out, start, end))
+
+    def _around(
+        self, side: str, tp: TopicPartition, left_out: Iterable[tuple[int, int]], start: int, end: int
+    ) -> Chunks:
+        at = start
+        for low, high in left_out:
+            if at < min(low, end):
+                yield from self._logs[side].chunks(tp, at, min(low, end))
+            at = max(at, high)
+        if at < end:
+            yield from self._logs[side].chunks(tp, at, end)
 
     def _watch(self) -> None:
         if self._clock() > self._until:

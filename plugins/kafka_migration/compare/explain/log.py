@@ -126,6 +126,10 @@ class LogReader:
         self._cluster, self._committed = cluster, committed
         self.bytes = 0
 
+    def uncommitted(self) -> LogReader:
+        """The same logs with what no consumer of committed records sees."""
+        return LogReader(self._cluster, committed=False)
+
     def chunks(self, tp: TopicPartition, start: int, end: int) -> Chunks:
         """What stands at ``start`` to ``end`` (not included).
 
@@ -147,7 +151,7 @@ class LogReader:
             if (answer.last_stable_offset if self._committed else answer.high_watermark) < end:
                 raise CouldNotFindOut(
                     f"{tp}: the {self._cluster.role}'s log ends at {answer.high_watermark}, before {end}",
-                    remedy="run `validate` again",
+                    remedy="run this again",
                 )
             if self._can_be_empty(tp):
                 return
@@ -156,7 +160,7 @@ class LogReader:
             if time.monotonic() - silent_since > _PATIENCE_SECONDS:
                 raise CouldNotFindOut(
                     f"{tp}: the {self._cluster.role} sends nothing from offset {at} on, although its log goes on",
-                    remedy="run `validate` again",
+                    remedy="run this again",
                 )
             self._cluster.net.run(lambda: self._cluster.net.sleep(_PAUSE_SECONDS))
 
@@ -178,7 +182,7 @@ class LogReader:
         except kafka_errors.KafkaError as error:
             raise CouldNotFindOut(
                 f"{tp}: the {self._cluster.role} does not answer which configs the topic has: {error}",
-                remedy="check that its brokers are up, then run `validate` again",
+                remedy="check that its brokers are up, then run this again",
             ) from error
 
     def _fetch(self, tp: TopicPartition, at: int) -> Fetched:
@@ -198,7 +202,7 @@ class LogReader:
                 kind = Expired if start > at else CouldNotFindOut
                 raise kind(
                     f"{tp}: offset {at} is not in the {self._cluster.role}'s log, which is {start}..{last} by now",
-                    remedy="run `validate` again",
+                    remedy="run this again",
                 )
             if answer.error:
                 why = code_name(answer.error)
@@ -208,7 +212,7 @@ class LogReader:
             return answer
         raise CouldNotFindOut(
             f"{tp}: the {self._cluster.role} could not be read from offset {at} on: {why}",
-            remedy="check that its brokers are up, then run `validate` again",
+            remedy="check that its brokers are up, then run this again",
         )
 
     async def _one(self, tp: TopicPartition, at: int) -> Fetched:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kafka_migration.compare.explain.fields import Record, digest
@@ -78,6 +78,15 @@ class Stream:
     def look(self) -> Lookahead:
         """From here on. It is over with the next record that is taken."""
         return Lookahead(self._look())
+
+    def find(self, row: Sequence[int]) -> int | None:
+        """How many records come before the first ``row`` of these digests, however far away; None if there is none."""
+        latest: deque[int] = deque(maxlen=len(row))
+        for count, found in enumerate(self._look(), 1):
+            latest.append(found)
+            if found == row[-1] and [*latest] == [*row]:
+                return count - len(row)
+        return None
 
     def _look(self) -> Iterator[int]:
         count = size = 0

@@ -243,7 +243,7 @@ def _behind(stretch: Stretch, records: Any) -> tuple[Any, Any, Any]:
 
     side, tile, _ = stretch
     start, end = (tile.source_end, tile.source_tail) if side == SOURCE else (tile.target_end, tile.target_tail)
-    mine = records.where((records.offsets >= start) & (records.offsets < end))
+    mine = records.between(start, end)
     is_late = (mine.offsets >= tile.source_mirrored) & (side == SOURCE)
     return mine, np.where(is_late, NOT_MIRRORED, BEHIND), np.zeros(len(mine), np.bool_)
 

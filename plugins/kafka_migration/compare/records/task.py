@@ -77,7 +77,7 @@ def side_of(
         committed=is_source and orders.committed,
         seconds=orders.seconds,
         may_lack=tile.compacted if is_source else tile.target_compacted,
-        left_out=tile.left_out if is_source and span is None else (),
+        left_out=() if span else tile.left_out if is_source else tile.target_left_out,
     )
 
 
