@@ -34,7 +34,7 @@ from kafka_migration.compare.request import PartitionRange, ValidationRequest
 from kafka_migration.compare.result import Equality
 from kafka_migration.compare.session import open_session
 from kafka_migration.compare.verdict import judge
-from kafka_migration.copy.package import package_zip
+from kafka_migration.copy.package import ship
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.kafka.lookup import find_connection
@@ -90,7 +90,7 @@ class Comparison:
         began = time.monotonic()
         session = open_session("bench-validate", master=MASTER)
         try:
-            session.sparkContext.addPyFile(str(package_zip()))
+            ship(session.sparkContext)
             self._once(session, level)
             cold = time.monotonic() - began
             warm = []

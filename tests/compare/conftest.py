@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from demo import jars
 from kafka_migration.compare.session import JARS_VARIABLE, open_session
-from kafka_migration.copy.package import package_zip
+from kafka_migration.copy.package import ship
 from tests.compare.lab import Lab
 
 
@@ -30,7 +30,7 @@ def spark(event_log: Path) -> Iterator[SparkSession]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(JARS_VARIABLE, ",".join(str(path) for path in jars.paths("spark")))
         session = open_session("tests of validation", master="local[2]", conf=conf)
-    session.sparkContext.addPyFile(str(package_zip()))
+    ship(session.sparkContext)
     yield session
     session.stop()
 

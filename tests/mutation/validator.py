@@ -14,7 +14,7 @@ from typing import Any
 from kafka_migration.compare import expectations
 from kafka_migration.compare.launch import Expectations
 from kafka_migration.compare.session import open_session
-from kafka_migration.copy.package import package_zip
+from kafka_migration.copy.package import ship
 from kafka_migration.domain.levels import Level
 from kafka_migration.kafka.cluster import Cluster
 from kafka_migration.kafka.connections import ClusterConnection
@@ -98,7 +98,7 @@ def validator(
     )
     if own is not None:
         # Batch level's tasks are Python of ours.
-        own.sparkContext.addPyFile(str(package_zip()))
+        ship(own.sparkContext)
     try:
         with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
             yield Validator(session or own, source, target, Path(folder), log)

@@ -9,8 +9,12 @@ import tempfile
 import zipfile
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kafka_migration.domain.errors import BadInput
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
 
 _ROOT = Path(__file__).resolve().parent.parent
 _OLDEST = (1980, 1, 1, 0, 0, 0)
@@ -19,6 +23,14 @@ _OLDEST = (1980, 1, 1, 0, 0, 0)
 def is_zipped() -> bool:
     """True if this very process runs the package out of a zip file, so that executors have it already."""
     return not _ROOT.is_dir()
+
+
+def ship(context: SparkContext) -> None:
+    """Have executors find the package: those of a local master where this process does, by PYTHONPATH, so that what
+    Python and numba compile is kept beside the sources; others in a zip file."""
+    is_local = context.master.partition("[")[0] == "local"
+    if not is_zipped() and not (is_local and str(_ROOT.parent) in os.environ.get("PYTHONPATH", "").split(os.pathsep)):
+        context.addPyFile(str(package_zip()))
 
 
 def package_zip(directory: Path | None = None) -> Path:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from kafka_migration.copy.package import is_zipped, package_zip
+from kafka_migration.copy.package import ship
 from kafka_migration.copy.spark import REQUIRED_CONF
 from kafka_migration.domain.spark_settings import exposure, settings_for
 
@@ -56,8 +56,7 @@ def open_session(
     session.sparkContext.setLogLevel("ERROR")
     if warning := exposure(master, session.sparkContext.getConf().get):
         log(warning)
-    if not is_zipped():
-        session.sparkContext.addPyFile(str(package_zip()))
+    ship(session.sparkContext)
     return session
 
 

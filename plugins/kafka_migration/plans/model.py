@@ -213,8 +213,8 @@ class Validation(PlanModel):
 
     sample: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.05
     """The share of segments that the level sampled reads at both levels, 20 at the least, or all if there are fewer. At
-    level record, of all records the share that Spark's own Kafka source reads once more, at most a hundredth. 0 for
-    none."""
+    level record, the share of those of which Spark's own Kafka source reads a stretch once more, at most a hundredth. 0
+    for none."""
 
     reread_seconds: Seconds = 604_800.0
     """Segments that were found equal longer ago than this many seconds are read again."""

@@ -43,7 +43,7 @@ from kafka_migration.compare.records.spark_source import Connections
 from kafka_migration.compare.request import PartitionRange, ValidationRequest
 from kafka_migration.compare.segments import cut
 from kafka_migration.compare.session import open_session
-from kafka_migration.copy.package import is_zipped, package_zip
+from kafka_migration.copy.package import ship
 from kafka_migration.copy.session import close_session
 from kafka_migration.domain.errors import BadInput, MigrationError
 from kafka_migration.domain.levels import Level, sample_size, stratified
@@ -88,9 +88,7 @@ def answer(request: ValidationRequest, *, master: str | None = None) -> DigestRe
     secrets = {secret for cluster in clusters.values() for secret in cluster.secrets()}
     secrets |= {properties[name] for properties in connections.values() for name in _SECRET & properties.keys()}
     try:
-        if not is_zipped():
-            # Batch level's tasks are Python of ours, which executors have from here or from --py-files.
-            session.sparkContext.addPyFile(str(package_zip()))
+        ship(session.sparkContext)
         return run(
             session,
             request,
@@ -168,8 +166,7 @@ def run(
         found += outcomes(spark, request, by_key, orders[RECORD], secrets=secrets, on_read=on_read, log=log)
     by_record = [one for one in found if one.level == RECORD]
     if by_record:
-        again = partial(read, orders=orders[RECORD])
-        agreed = confirmed(spark, request, by_record, again, connections, secrets=secrets, log=log)
+        agreed = confirmed(spark, request, by_record, orders[RECORD], connections, secrets=secrets, log=log)
         # It was kept as it was found.
         if doubted := [one for one, before in zip(agreed, by_record, strict=True) if one.failure != before.failure]:
             on_read(doubted)

@@ -69,24 +69,24 @@ def _eight_bytes(_typing: Any, array: Any, _at: Any) -> Any:
 _load64: Any = intrinsic(_eight_bytes)
 
 
-@njit(inline="always")
+@njit
 def _rotated(value, bits):  # type: ignore[no-untyped-def]
     return (value << np.uint64(bits)) | (value >> np.uint64(64 - bits))
 
 
-@njit(inline="always")
+@njit
 def _round(sum_, lane):  # type: ignore[no-untyped-def]
     return _rotated(sum_ + lane * _P2, 31) * _P1
 
 
-@njit(inline="always")
+@njit
 def _finished(value):  # type: ignore[no-untyped-def]
     value = (value ^ (value >> np.uint64(33))) * _P2
     value = (value ^ (value >> np.uint64(29))) * _P3
     return value ^ (value >> np.uint64(32))
 
 
-@njit(inline="always")
+@njit
 def _hash_word(word, size, seed):  # type: ignore[no-untyped-def]
     """Of a number of eight or four bytes."""
     value = seed + _P5 + np.uint64(size)
@@ -124,7 +124,7 @@ def _hash(data, at, size, seed):  # type: ignore[no-untyped-def]
     return _finished(value)
 
 
-@njit(inline="always")
+@njit
 def _varint(data, at, end):  # type: ignore[no-untyped-def]
     """The number at byte ``at``, and the byte behind it; ``end + 1`` for that where the data end first."""
     number, shift = _ZERO, 0

@@ -1,7 +1,7 @@
 """Whether two readers that share no code agree: short stretches of what record level read, once more by Spark's source.
 
-About one record in a hundred, and every kind of batch that the source has. Both read the same stretches; where their
-digests are not the same, one of them is wrong, so the segment is not equal, and not different either.
+Of about a hundredth of the segments, and of every kind of batch that the source has. Both read the same stretches;
+where their digests are not the same, one of them is wrong, so the segment is not equal, and not different either.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from typing import TYPE_CHECKING
 
 from kafka_migration.compare.digests import SOURCE, TARGET, Digest, SegmentOutcome
 from kafka_migration.compare.faults import reason_of
+from kafka_migration.compare.orders import Orders
 from kafka_migration.compare.records.spark_source import Connections, digests
 from kafka_migration.compare.request import PartitionRange, ValidationRequest
 from kafka_migration.compare.segments import cut, split_bounds
+from kafka_migration.domain.hiding import hidden
 from kafka_migration.domain.levels import stratified
 from kafka_migration.domain.types import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Of all records, as far as a validation's sample is not smaller.
+#: Of all segments, as far as a validation's sample is not smaller.
 _SHARE = 0.01
 #: Source offsets of a stretch.
 _OFFSETS = 10_000
 #: A cleaner, or what expires, may come between two readings.
 _TRIES = 3
 
-#: Reads stretches as record level does.
-Read = Callable[[Sequence[PartitionRange]], list[SegmentOutcome]]
 #: How log lines are written.
 Log = Callable[[str], None]
 
@@ -39,20 +39,20 @@ def confirmed(
     spark: SparkSession,
     request: ValidationRequest,
     outcomes: Sequence[SegmentOutcome],
-    read: Read,
+    orders: Orders,
     connections: Connections,
     *,
     secrets: Collection[str] = (),
     log: Log = lambda _text: None,
 ) -> list[SegmentOutcome]:
-    """``outcomes`` of record level; those have a ``failure`` where Spark's source read otherwise than ``read`` does.
+    """``outcomes`` of record level; those have a ``failure`` where Spark's source read otherwise than we do.
 
     Never raises for what cannot be read: that is a failure, too.
     """
     chosen = stretches(request, outcomes)
     failed: dict[tuple[TopicPartition, int], str] = {}
     for group in _one_a_partition(chosen):
-        failed |= _disagreeing(spark, request, group, read, connections, secrets)
+        failed |= _disagreeing(spark, request, group, orders, connections, secrets)
     if chosen:
         offsets = sum(one.source_end - one.source_start for one in chosen)
         log(
@@ -70,11 +70,10 @@ def stretches(request: ValidationRequest, outcomes: Sequence[SegmentOutcome]) ->
     if not share or not able:
         return []
     chance = random.Random(request.seed)
-    count = max(1, round(share * sum(one.end - one.start for one in able) / _OFFSETS))
     chosen = stratified(
         chance,
         able,
-        min(len(able), count),
+        max(1, round(share * len(able))),
         topic=lambda one: one.topic,
         traits=lambda one: one.traits,
     )
@@ -110,15 +109,18 @@ def _disagreeing(
     spark: SparkSession,
     request: ValidationRequest,
     wanted: Sequence[PartitionRange],
-    read: Read,
+    orders: Orders,
     connections: Connections,
     secrets: Collection[str],
 ) -> dict[tuple[TopicPartition, int], str]:
     """Why a stretch proves nothing, by partition and segment."""
+    from kafka_migration.compare.records.task import obey  # which needs numpy and Arrow
+
     left, failed = list(wanted), dict[tuple[TopicPartition, int], str]()
     for _ in range(_TRIES):
         failed = {}
-        ours = {one.tp: one for one in read(left)}
+        # Here, in the driver: little is read.
+        ours = {one.tp: one for one in obey(orders, [(0, stretch) for stretch in left]).outcomes}
         try:
             theirs = digests(spark, request, left, connections)
         except Exception as error:
@@ -127,7 +129,7 @@ def _disagreeing(
             continue
         for one in left:
             mine = ours[one.tp]
-            why = mine.failure or " and ".join(
+            why = hidden(mine.failure, secrets) or " and ".join(
                 f"of the {side} we read {_text(found)}, and Spark's Kafka source {_text(other)}"
                 for side, found, other in (
                     (SOURCE, mine.source, theirs[one.tp, SOURCE]),
