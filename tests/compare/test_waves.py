@@ -27,7 +27,7 @@ Obey = Callable[[Orders, Sequence[Tile]], Answer]
 Waves = list[list[tuple[Tile, ...]]]
 
 
-def _spark(slots: Iterator[int]) -> Any:
+def _spark(slots: Iterator[int], waves: Waves) -> Any:
     """As far as waves ask for it; so many slots, each time they ask."""
 
     class Context:
@@ -37,6 +37,11 @@ def _spark(slots: Iterator[int]) -> Any:
 
         def setJobGroup(self, *_: Any) -> None:  # noqa: N802
             """Nobody looks."""
+
+        def parallelize(self, shares: list[tuple[Tile, ...]], slices: int) -> Any:
+            assert slices == len(shares)
+            waves.append(shares)
+            return SimpleNamespace(map=lambda task: SimpleNamespace(collect=lambda: [task(one) for one in shares]))
 
     return SimpleNamespace(sparkContext=Context())
 
@@ -62,20 +67,9 @@ def reading(
     ) -> tuple[list[SegmentOutcome], Waves]:
         waves: Waves = []
 
-        def spread(_spark: Any, work: Sequence[tuple[Tile, ...]], task: Any, _schema: str) -> Any:
-            waves.append(list(work))
-
-            def collect() -> list[Any]:
-                return [
-                    SimpleNamespace(answer=batch.column("answer")[0].as_py()) for one in work for batch in task(one)
-                ]
-
-            return SimpleNamespace(collect=collect)
-
-        monkeypatch.setattr(job, "spread", spread)
         monkeypatch.setattr(job, "import_module", lambda _name: SimpleNamespace(obey=obey))
         request = request_of(ranges, segment_records=segment_records)
-        found = job.run(_spark(slots or _always(2)), request, ranges, ORDERS, **options)
+        found = job.run(_spark(slots or _always(2), waves), request, ranges, ORDERS, **options)
         return found, waves
 
     return run

@@ -13,16 +13,15 @@ breaks it stands alone.
 
 from __future__ import annotations
 
-import pickle
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import reduce
 from importlib import import_module
 from operator import or_
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kafka_migration.compare.decode.columns import COMPILED
 from kafka_migration.compare.digests import OnRead, SegmentOutcome, sum_of
@@ -35,7 +34,7 @@ from kafka_migration.domain.hiding import hidden
 from kafka_migration.domain.types import TopicPartition
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 BATCH, RECORD = "batch", "record"
 #: What reads in a task: a module with ``obey``.
@@ -92,31 +91,10 @@ def in_turns(every: Iterable[Tile], leaders: Leaders) -> list[Tile]:
     return found
 
 
-def spread(spark: SparkSession, work: Sequence[Any], task: Callable[[Any], Iterator[Any]], schema: str) -> DataFrame:
-    """A frame of what ``task`` yields (Arrow batches of ``schema``) for each of ``work``, a Spark task for each.
-
-    ``work`` is pickled into rows, so it must hold no secrets; what ``task`` encloses is in no plan.
-    """
-    import pyarrow
-    from pyspark.sql import functions as f
-
-    places = pyarrow.array(range(len(work)), pyarrow.int32())
-    table = pyarrow.table({"place": places, "work": [pickle.dumps(one) for one in work]})
-
-    def mapped(found: Iterator[Any]) -> Iterator[Any]:
-        for rows in found:
-            for one in rows.column("work").to_pylist():
-                yield from task(pickle.loads(one))
-
-    return spark.createDataFrame(table).repartitionById(len(work), f.col("place")).mapInArrow(mapped, schema)
-
-
-def _task(orders: Orders) -> Callable[[Share], Iterator[Any]]:
-    def work(share: Share) -> Iterator[Any]:
-        import pyarrow
-
-        answer = import_module(_READERS[orders.level]).obey(orders, share)
-        yield pyarrow.record_batch({"answer": [pickle.dumps(answer)]})
+def _task(orders: Orders) -> Callable[[Share], Answer]:
+    def work(share: Share) -> Answer:
+        answer: Answer = import_module(_READERS[orders.level]).obey(orders, share)
+        return answer
 
     return work
 
@@ -253,8 +231,10 @@ class _Work:
             self._request.id, f"validation of {self._request.migration}: {len(wave)} shares of segments"
         )
         shares = [tuple((whole.tile[0], range_) for whole, range_ in share) for share in wave]
-        rows = spread(self._spark, shares, _task(self._orders), "answer binary").collect()
-        return [pickle.loads(row.answer) for row in rows]
+        found: list[Answer] = (
+            self._spark.sparkContext.parallelize(shares, len(shares)).map(_task(self._orders)).collect()
+        )
+        return found
 
     def _take(self, wave: list[list[_Part]], done: Future[list[Answer]]) -> None:
         try:

@@ -28,7 +28,7 @@ def is_zipped() -> bool:
 def ship(context: SparkContext) -> None:
     """Have executors find the package: those of a local master where this process does, by PYTHONPATH, so that what
     Python and numba compile is kept beside the sources; others in a zip file."""
-    is_local = context.master.partition("[")[0] == "local"
+    is_local = (context.master or "").partition("[")[0] == "local"
     if not is_zipped() and not (is_local and str(_ROOT.parent) in os.environ.get("PYTHONPATH", "").split(os.pathsep)):
         context.addPyFile(str(package_zip()))
 

@@ -11,6 +11,7 @@ was mirrored. What the source has got since sweeps nothing from the target.
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafka_migration.compare.digests import SOURCE, TARGET, Digest, OnRead, SegmentOutcome, recombine
 from kafka_migration.compare.faults import reason_of
-from kafka_migration.compare.job import Log, spread
+from kafka_migration.compare.job import Log
 from kafka_migration.compare.orders import Orders
 from kafka_migration.compare.placing import SourceSums, TargetSums
 from kafka_migration.compare.record_digest import KEY_IS_NULL, VALUE_IS_NULL, ordered_hashes
@@ -185,7 +186,7 @@ def _read(
 ) -> list[SegmentOutcome]:
     spark.sparkContext.setJobGroup(request.id, f"validation of {request.migration}: {len(ranges)} compacted partitions")
     work = [stretch for range_ in ranges for stretch in _stretches(range_)]
-    rows = spread(spark, work, _task(orders, request.segment_records), _ROWS)
+    rows = _spread(spark, work, _task(orders, request.segment_records), _ROWS)
     rows = with_compacted(rows, ranges, int(time.time() * 1000))
     digested: dict[tuple[str, int, int], dict[str, Digest]] = {}
     for row in by_segment(rows).collect():
@@ -203,6 +204,25 @@ def _read(
             sides = digested.get((*range_.tp, number), {})
             found.append(SegmentOutcome.of(number, tile, _LEVEL, source=sides.get(SOURCE), target=sides.get(TARGET)))
     return found
+
+
+def _spread(spark: SparkSession, work: Sequence[Any], task: Callable[[Any], Iterator[Any]], schema: str) -> DataFrame:
+    """A frame of what ``task`` yields (Arrow batches of ``schema``) for each of ``work``, a Spark task for each.
+
+    ``work`` is pickled into rows, so it must hold no secrets; what ``task`` encloses is in no plan.
+    """
+    import pyarrow
+    from pyspark.sql import functions as f
+
+    places = pyarrow.array(range(len(work)), pyarrow.int32())
+    table = pyarrow.table({"place": places, "work": [pickle.dumps(one) for one in work]})
+
+    def mapped(found: Iterator[Any]) -> Iterator[Any]:
+        for rows in found:
+            for one in rows.column("work").to_pylist():
+                yield from task(pickle.loads(one))
+
+    return spark.createDataFrame(table).repartitionById(len(work), f.col("place")).mapInArrow(mapped, schema)
 
 
 def _stretches(range_: PartitionRange) -> Iterator[Stretch]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 
 from kafka.net.selector import NetworkSelector
 
@@ -12,15 +11,11 @@ from kafka_migration.compare.decode.columns import kernel
 from kafka_migration.compare.digests import SOURCE, TARGET, Digest, SegmentOutcome
 from kafka_migration.compare.orders import Answer, Orders, Tile, Wires
 from kafka_migration.compare.placing import SourceSums, TargetSums
-from kafka_migration.compare.reading import CannotRead, Unanswered
+from kafka_migration.compare.reading import CannotRead, Unanswered, keep_memory
 from kafka_migration.compare.records.client import Client
 from kafka_migration.compare.records.side import Side
 from kafka_migration.compare.request import PartitionRange
 from kafka_migration.domain.errors import ClusterUnreachable, MigrationError
-
-#: Parameters of glibc's mallopt, and the most that it takes for the second.
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-_LARGEST_BUFFER = 32 << 20
 
 
 @contextmanager
@@ -39,7 +34,7 @@ def clients(wires: Wires) -> Iterator[dict[str, Client]]:
 
 def obey(orders: Orders, tiles: Sequence[Tile]) -> Answer:
     """Compare ``tiles``. Never raises for what cannot be read: that is in the answer."""
-    _keep_memory()
+    keep_memory()
     answer = Answer(kernel=kernel())
     try:
         with clients(orders.wires) as both:
@@ -51,15 +46,6 @@ def obey(orders: Orders, tiles: Sequence[Tile]) -> Answer:
     except MigrationError as error:
         answer.fail(orders, tiles[len(answer.outcomes) :], error.message)
     return answer
-
-
-def _keep_memory() -> None:
-    """Have what is freed stay with the process: by default each answer's buffers go back to the kernel, which clears
-    every page of the next one's, for a third of all the time."""
-    with suppress(OSError, AttributeError):
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_TRIM_THRESHOLD, 8 * _LARGEST_BUFFER)
-        mallopt(_MMAP_THRESHOLD, _LARGEST_BUFFER)
 
 
 def _outcome(
