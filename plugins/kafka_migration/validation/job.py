@@ -55,6 +55,8 @@ from kafka_migration.kafka.lookup import find_connection
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+#: So long it is looked for who leads the source's partitions.
+_LEADER_SECONDS = 5.0
 #: JVM properties that are secret as a whole, whatever of the connection stands in them.
 _SECRET = frozenset({"sasl.jaas.config", "ssl.keystore.key", "ssl.key.password"})
 
@@ -180,8 +182,8 @@ def _leaders(request: ValidationRequest, wires: Wires) -> dict[TopicPartition, i
     # Numpy and Arrow are for those who read.
     from kafka_migration.compare.records.task import clients
 
-    with suppress(MigrationError, KafkaError), clients({SOURCE: wires[SOURCE]}) as found:
-        return found[SOURCE].leaders({range_.topic for range_ in request.ranges}, SHORT_SECONDS)
+    with suppress(MigrationError, KafkaError), clients({SOURCE: wires[SOURCE]}, seconds=_LEADER_SECONDS) as found:
+        return found[SOURCE].leaders({range_.topic for range_ in request.ranges}, _LEADER_SECONDS)
     return {}
 
 

@@ -23,7 +23,6 @@ from kafka_migration.domain.names import SAME, TopicNames
 from kafka_migration.domain.types import TopicPartition
 
 _RECEIVE_MAX_BYTES = 256 * 1024 * 1024
-_CONNECT_MS = 30_000
 _READ_BYTES = 1 << 20
 _WAIT_MS = 500
 #: By names: the oldest brokers that have records of format v2, and the newest version without topic ids.
@@ -67,10 +66,10 @@ class Client:
         )
         self._leaders: dict[TopicPartition, int] = {}
 
-    def connect(self) -> None:
+    def connect(self, seconds: float) -> None:
         """Reach any broker of the cluster. Raises ClusterUnreachable, or AuthenticationFailed."""
         try:
-            self._manager.bootstrap(_CONNECT_MS)
+            self._manager.bootstrap(1000 * seconds)
         except kafka_errors.KafkaError as error:
             for broker in self._manager.cluster.bootstrap_brokers():
                 failure = self._manager.auth_failure(broker.node_id)

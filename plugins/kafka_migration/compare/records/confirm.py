@@ -125,8 +125,7 @@ def _disagreeing(
             theirs = digests(spark, request, left, connections)
         except Exception as error:
             reason = f"not read by Spark's Kafka source: {reason_of(error, secrets)}"
-            failed = {(one.tp, one.source_start // request.segment_records): reason for one in left}
-            continue
+            return {(one.tp, one.source_start // request.segment_records): reason for one in left}
         for one in left:
             mine = ours[one.tp]
             why = hidden(mine.failure, secrets) or " and ".join(

@@ -11,7 +11,7 @@ from kafka_migration.compare.decode.columns import kernel
 from kafka_migration.compare.digests import SOURCE, TARGET, Digest, SegmentOutcome
 from kafka_migration.compare.orders import Answer, Orders, Tile, Wires
 from kafka_migration.compare.placing import SourceSums, TargetSums
-from kafka_migration.compare.reading import CannotRead, Unanswered, keep_memory
+from kafka_migration.compare.reading import LONG_SECONDS, CannotRead, Unanswered, keep_memory
 from kafka_migration.compare.records.client import Client
 from kafka_migration.compare.records.side import Side
 from kafka_migration.compare.request import PartitionRange
@@ -19,8 +19,8 @@ from kafka_migration.domain.errors import ClusterUnreachable, MigrationError
 
 
 @contextmanager
-def clients(wires: Wires) -> Iterator[dict[str, Client]]:
-    """Both clusters, on one loop. Raises ClusterUnreachable, and AuthenticationFailed."""
+def clients(wires: Wires, *, seconds: float = LONG_SECONDS) -> Iterator[dict[str, Client]]:
+    """Both clusters, on one loop, reached within ``seconds``. Raises ClusterUnreachable, and AuthenticationFailed."""
     net = NetworkSelector()
     with ExitStack() as stack:
         stack.callback(net.close)
@@ -28,7 +28,7 @@ def clients(wires: Wires) -> Iterator[dict[str, Client]]:
         for role, wire in wires.items():
             found[role] = client = Client(net, wire, role)
             stack.callback(client.close)
-            client.connect()
+            client.connect(seconds)
         yield found
 
 
