@@ -1,7 +1,7 @@
 """Logs read again in the driver, as bytes: a few megabytes at a time, and decoded only where a batch has no twin.
 
-This is the second reader: what it classifies, Spark's Kafka source has found. It shares the decoding of batches with
-the mirror (:mod:`kafka_migration.wire`), but nothing of what the mirror makes of them.
+What it classifies, other readers have found. It shares the decoding of batches with the mirror
+(:mod:`kafka_migration.wire`), but nothing of what the mirror makes of them.
 """
 
 from __future__ import annotations
