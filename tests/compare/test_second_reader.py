@@ -24,9 +24,10 @@ from kafka_migration.compare.runs import Runs
 from kafka_migration.domain.offset_map import Run
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire.batch import parse_header
+from kafka_migration.wire.records import RawRecord, write_varint
 from tests.compare.test_batch_segment import _of_rows as digest_of_rows
-from tests.wire.logs import MadeLog, made_log
-from tests.wire.made import NOW, made_batch
+from tests.wire.logs import CONTROL, TRANSACTIONAL, MadeLog, batch_of, made_log, marker
+from tests.wire.made import NOW, field, made_batch
 
 TP = TopicPartition("made", 0)
 VALUES: list[bytes | None] = [b"a", b"b", None, b""]
@@ -34,6 +35,7 @@ NOT_LEADER, OUT_OF_RANGE = 6, 1
 SNAPPY = 2
 
 Answers = Callable[[int], Any]
+_RECORDS = [RawRecord(n, n, 0, field(b"k") + field(b"v") + write_varint(0)) for n in range(2)]
 
 
 def _range(start: int, end: int, **more: Any) -> PartitionRange:
@@ -77,10 +79,15 @@ class _Client:
         self.looked += 1
         self.is_known = True
 
+    def forget_leader(self, _tp: TopicPartition) -> None:
+        self.is_known = False
+
     def begin_fetch(self, _tp: TopicPartition, offset: int, _size: int, *, committed: bool) -> Future:
         self.asked.append(offset)
         try:
             partition = self.answers(offset)
+            if partition is None:
+                return Future().success(SimpleNamespace(responses=[], throttle_time_ms=200))
         except kafka_errors.KafkaError as error:
             return Future().failure(error)
         return Future().success(SimpleNamespace(responses=[SimpleNamespace(partitions=[partition])]))
@@ -250,9 +257,74 @@ def test_new_leader_is_looked_for_and_read_from() -> None:
     assert (found.rows, client.looked) == (4, 2)
 
 
-def test_offsets_that_are_gone_are_named_at_once() -> None:
+def test_offsets_that_are_gone_are_named_once_the_leader_has_denied_them() -> None:
     with pytest.raises(CannotRead, match="OffsetOutOfRange"):
         read(lambda _: answer(b"", error=OUT_OF_RANGE), 0, 4, seconds=30.0)
+    stale = [OUT_OF_RANGE]
+
+    def answers(offset: int) -> Any:
+        return answer(b"", error=stale.pop()) if stale else log_of([made_batch(VALUES)])(offset)
+
+    found, _, client = read(answers, 0, 4, seconds=30.0)
+    assert (found.rows, client.looked) == (4, 1)
+
+
+def test_quota_is_waited_for() -> None:
+    """A broker that throttles answers without a partition."""
+    silences = [True] * 3
+
+    def answers(offset: int) -> Any:
+        if silences:
+            silences.pop()
+            return None
+        return log_of([made_batch(VALUES)])(offset)
+
+    assert read(answers, 0, 4)[0].rows == 4
+
+
+def test_log_of_a_new_leader_may_lag_for_a_moment() -> None:
+    calls: list[int] = []
+
+    def answers(offset: int) -> Any:
+        calls.append(offset)
+        return answer(b"", end=2) if len(calls) < 4 else log_of([made_batch(VALUES)])(offset)
+
+    found, _, client = read(answers, 0, 4, seconds=30.0)
+    assert found.rows == 4
+    assert client.looked > 0
+
+
+def test_what_is_aborted_ends_with_its_marker_also_where_that_was_given_up() -> None:
+    producer = (7, 0)
+    log = [
+        batch_of(_RECORDS, base_offset=0, last_delta=1, attributes=TRANSACTIONAL, producer=producer),
+        marker(2, producer, commit=False),
+        batch_of(_RECORDS, base_offset=3, last_delta=1, attributes=TRANSACTIONAL, producer=producer),
+        marker(5, producer, commit=True),
+    ]
+    records = b"".join(log)
+    for left_out in ((), ((2, 3),)):
+        found, _, _ = read(lambda _: answer(records, aborted=[(7, 0)]), 0, 6, left_out=left_out)
+        assert found.rows == 2, left_out
+
+
+def test_marker_whose_record_the_cleaner_has_taken_ends_nothing() -> None:
+    producer = (7, 0)
+    empty = batch_of([], base_offset=2, last_delta=0, attributes=TRANSACTIONAL | CONTROL, producer=producer)
+    data = batch_of(_RECORDS, base_offset=0, last_delta=1, attributes=TRANSACTIONAL, producer=producer)
+    plain = made_batch(VALUES, base_offset=3)
+    assert read(lambda _: answer(data + empty + plain, aborted=[(7, 0)]), 0, 7)[0].rows == 4
+
+
+def test_old_messages_beside_a_damaged_one_that_was_given_up_are_read() -> None:
+    messages = []
+    for n in range(3):
+        builder = LegacyRecordBatchBuilder(magic=1, compression_type=0, batch_size=10**6)
+        builder.append(n, timestamp=NOW, key=b"k", value=b"v")
+        messages.append(bytearray(builder.build()))
+    messages[1][-1] ^= 1
+    records = b"".join(map(bytes, messages))
+    assert read(lambda _: answer(records), 0, 3, left_out=((1, 2),))[0].rows == 2
 
 
 def test_leader_that_does_not_answer_is_the_trouble_of_its_partition() -> None:

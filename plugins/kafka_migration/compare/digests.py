@@ -130,7 +130,7 @@ class SegmentOutcome:
     """Both sides' digests of one segment, or of the part of it that was asked for: these source and target offsets.
 
     ``failure`` is why it could not be read, if not empty; the digests mean nothing then. ``level`` is "batch" or
-    "record". ``traits`` are what batch level saw of the source's batches, as bits: each codec, old formats,
+    "record". ``traits`` are what was seen of the source's batches, as bits: each codec, old formats,
     transactions, LogAppendTime. A sample must hold each.
     """
 

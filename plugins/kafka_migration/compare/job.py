@@ -50,7 +50,7 @@ _MOST_BYTES, _LEAST_BYTES = 1 << 30, 16 << 20
 _BYTES_AN_OFFSET = 1000.0
 #: After so many failed jobs the cluster is the trouble, not a segment.
 _MOST_FAILURES = 24
-#: For so long a partition is read again whose leader does not answer.
+#: Once all else is read, partitions whose leaders do not answer are asked for again, for so long.
 PATIENCE_SECONDS = 150.0
 
 Log = Callable[[str], None]
@@ -145,7 +145,8 @@ class _Work:
         self._waiting: deque[_Part] = deque()
         self._again: deque[list[list[_Part]]] = deque()
         self._late: list[_Part] = []
-        self._silent: dict[TopicPartition, tuple[float, str]] = {}
+        self._silent: set[TopicPartition] = set()
+        self._late_since: float | None = None
         self._sizes: dict[str, float] = {}
         self._gone, self._failed, self._waves = "", 0, 0
         self._kernels: set[str] = set()
@@ -188,8 +189,13 @@ class _Work:
                 return []
             # Everything else is read.
             self._orders = replace(self._orders, seconds=LONG_SECONDS)
-            late, self._late = self._late, []
-            return [[part] for part in late]
+            self._late_since = self._late_since or time.monotonic()
+            late: dict[TopicPartition, list[_Part]] = {}
+            for part in self._late:
+                late.setdefault(part[1].tp, []).append(part)
+            self._late = []
+            # A share for each partition: within one, nobody waits twice for its leader.
+            return list(late.values())
 
     def _wave(self) -> list[list[_Part]]:
         slots = max(1, self._spark.sparkContext.defaultParallelism)
@@ -267,8 +273,8 @@ class _Work:
 
     def _may_answer(self, outcome: SegmentOutcome) -> bool:
         """Whether the leader of a partition, which gave no answer, is to be asked again."""
-        since, _ = self._silent.setdefault(outcome.tp, (time.monotonic(), outcome.failure))
-        return time.monotonic() - since < PATIENCE_SECONDS
+        self._silent.add(outcome.tp)
+        return self._late_since is None or time.monotonic() - self._late_since < PATIENCE_SECONDS
 
     def _note(self, kernel: str) -> None:
         if kernel and kernel not in self._kernels:

@@ -314,7 +314,7 @@ class Segments:
             self.differs(differ)
 
     def _doubt(self, outcomes: Sequence[SegmentOutcome]) -> None:
-        """Readers disagree about these."""
+        """These were kept as equal, and readers disagree about them, or they cannot be read any more."""
         for one in outcomes:
             known = self._values[one.tp]
             known[one.segment] = replace(known[one.segment], verdict=str(Equality.INCONCLUSIVE))

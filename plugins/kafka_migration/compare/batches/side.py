@@ -127,7 +127,8 @@ class Side:
             max_bytes=size,
             committed=self._committed,
         )
-        return answers[0]
+        # None at all is a quota's doing.
+        return answers[0] if answers else None
 
     def _blocks(self, answer: Fetched) -> list[Block] | None:
         """What of the answer is to be compared; None if it holds no batch at all."""

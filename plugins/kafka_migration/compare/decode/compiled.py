@@ -32,6 +32,8 @@ from kafka_migration.compare.record_digest import (
 _ir: Any = import_module("llvmlite.ir")
 _P1, _P2, _P3, _P4, _P5 = map(np.uint64, (P1, P2, P3, P4, P5))
 _SEED, _ZERO = np.uint64(SEED), np.uint64(0)
+#: Length, attributes, timestamp, offset, key, value, headers: a byte each.
+_LEAST_RECORD = 7
 _FINE, _EARLY, _UNFIT, _UNFILLED, _REST = range(5)
 _PROBLEMS = {
     _EARLY: "a record that ends early",
@@ -45,14 +47,18 @@ def decode(sections: Sequence[Bytes], facts: Facts) -> Columns:
     """As :func:`kafka_migration.compare.decode.columns.decode`."""
     # Behind the last byte eight more, so that a load of eight never leaves the buffer.
     data = np.frombuffer(b"".join([*sections, bytes(8)]), np.uint8)
-    ends = np.cumsum(np.fromiter(map(len, sections), np.int64, len(sections)))
-    rows = int(np.maximum(facts[:, 0], 0).sum())
+    sizes = np.fromiter(map(len, sections), np.int64, len(sections))
+    ends = np.cumsum(sizes)
+    counts = np.maximum(facts[:, 0], 0)
+    if (impossible := np.flatnonzero(counts > sizes // _LEAST_RECORD)).size:
+        raise Damaged(f"batch at offset {facts[impossible[0], 1]}: {_PROBLEMS[_EARLY]}")
+    rows = int(counts.sum())
     numbers, hashes = np.empty((4, rows), np.int64), np.empty((2, rows), np.uint64)
     which, problem = _decode(data, ends, facts, numbers, hashes)
     if problem:
         raise Damaged(f"batch at offset {facts[which, 1]}: {_PROBLEMS[problem]}")
-    offsets, sizes, times, flags = numbers
-    return Columns(offsets, hashes[0], sizes, times, flags, hashes[1])
+    offsets, lengths, times, flags = numbers
+    return Columns(offsets, hashes[0], lengths, times, flags, hashes[1])
 
 
 def _eight_bytes(_typing: Any, array: Any, _at: Any) -> Any:

@@ -98,11 +98,15 @@ class Client:
 
     def look_for_leader(self, tp: TopicPartition, seconds: float) -> None:
         """Ask again who leads ``tp``. Raises kafka-python's errors."""
-        self._leaders.pop(tp, None)
+        self.forget_leader(tp)
         found = self.leaders([tp.topic], seconds)
         if tp not in found:
             raise kafka_errors.LeaderNotAvailableError()
         self._leaders.update(found)
+
+    def forget_leader(self, tp: TopicPartition) -> None:
+        """Whoever leads ``tp`` is to be looked for before the next fetch."""
+        self._leaders.pop(tp, None)
 
     def knows(self, tp: TopicPartition) -> bool:
         """Whether a leader of ``tp`` is known."""
@@ -138,8 +142,10 @@ class Client:
             min_version=_OLDEST,
             max_version=_NEWEST,
         )
+        if tp not in self._leaders:
+            return Future().failure(kafka_errors.LeaderNotAvailableError())
         try:
-            return self._manager.send(request, node_id=self._leaders.get(tp))
+            return self._manager.send(request, node_id=self._leaders[tp])
         except kafka_errors.KafkaError as error:
             return Future().failure(error)
 

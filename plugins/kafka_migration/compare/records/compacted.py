@@ -25,6 +25,7 @@ from kafka_migration.compare.placing import SourceSums, TargetSums
 from kafka_migration.compare.record_digest import KEY_IS_NULL, VALUE_IS_NULL, ordered_hashes
 from kafka_migration.compare.request import PartitionRange, ValidationRequest
 from kafka_migration.compare.segments import cut, parts, tiles
+from kafka_migration.domain.errors import ClusterUnreachable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -121,6 +122,7 @@ def with_compacted(both: DataFrame, ranges: Iterable[PartitionRange], now_ms: in
 _WAVE_OFFSETS = 16_000_000
 _PART_OFFSETS = 1_000_000
 _LEVEL = "record"
+_MOST_FAILURES = 24
 _ROWS = (
     "side string, topic string, partition int, segment long, source_offset long, in_run boolean, size long, hash long,"
     " ordered long, key_hash long, is_tombstone boolean, timestamp_ms long, behind boolean, attributes int"
@@ -149,15 +151,21 @@ def outcomes(
     """Every segment of ``ranges``, which are whole logs up to their pinned ends. Never raises for what cannot be read:
     that is in its outcome. ``on_read`` is called with partitions as soon as their job ends."""
     found: list[SegmentOutcome] = []
-    waiting = list(_waves(ranges))[::-1]
+    waiting, failed = list(_waves(ranges))[::-1], 0
     while waiting:
         wave = waiting.pop()
         try:
             new = _read(spark, request, wave, orders)
         except Exception as error:
             reason = reason_of(error, secrets)
+            failed += 1
+            is_gone = failed >= _MOST_FAILURES or ClusterUnreachable.__name__ in reason
+            if is_gone:
+                # The cluster is the trouble, not a partition, and each try may cost a minute.
+                wave += [range_ for other in waiting for range_ in other]
+                waiting.clear()
             log(f"a read of {len(wave)} compacted partitions failed: {reason}")
-            if len(wave) > 1:
+            if len(wave) > 1 and not is_gone:
                 middle = len(wave) // 2
                 waiting += [wave[middle:], wave[:middle]]
                 continue

@@ -7,7 +7,7 @@ where their digests are not the same, one of them is wrong, so the segment is no
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,8 @@ _SHARE = 0.01
 _OFFSETS = 10_000
 #: A cleaner, or what expires, may come between two readings.
 _TRIES = 3
+#: After so many failed jobs the cluster is the trouble, or what the JVM knows of it.
+_MOST_FAILURES = 6
 
 #: How log lines are written.
 Log = Callable[[str], None]
@@ -51,15 +53,20 @@ def confirmed(
     """
     chosen = stretches(request, outcomes)
     failed: dict[tuple[TopicPartition, int], str] = {}
+    budget = [_MOST_FAILURES]
     for group in _one_a_partition(chosen):
-        failed |= _disagreeing(spark, request, group, orders, connections, secrets)
+        failed |= _disagreeing(spark, request, group, orders, connections, secrets, budget)
     if chosen:
         offsets = sum(one.source_end - one.source_start for one in chosen)
         log(
             f"{offsets:,} offsets in {len(chosen)} places were read again by Spark's Kafka source:"
-            + (f" it disagrees in {len(failed)}" if failed else " it agrees")
+            + (f" it disagrees, or cannot read them, in {len(failed)}" if failed else " it agrees")
         )
-    return [replace(one, failure=one.failure or failed.get((one.tp, one.segment), "")) for one in outcomes]
+    # What differs is DIFFERENT, whoever else can read it.
+    return [
+        replace(one, failure=one.failure or failed.get((one.tp, one.segment), "")) if one.is_same else one
+        for one in outcomes
+    ]
 
 
 def stretches(request: ValidationRequest, outcomes: Sequence[SegmentOutcome]) -> list[PartitionRange]:
@@ -77,8 +84,20 @@ def stretches(request: ValidationRequest, outcomes: Sequence[SegmentOutcome]) ->
         topic=lambda one: one.topic,
         traits=lambda one: one.traits,
     )
-    whole = {range_.tp: range_ for range_ in request.ranges}
-    return [_stretch(whole[one.tp], one, chance) for one in sorted(chosen, key=_place)]
+    ranges: dict[TopicPartition, list[PartitionRange]] = {}
+    for range_ in request.ranges:
+        ranges.setdefault(range_.tp, []).append(range_)
+    found = []
+    for one in sorted(chosen, key=_place):
+        # Several of a partition may be asked for, around what an earlier validation found equal.
+        whole = next(
+            range_ for range_ in ranges[one.tp] if range_.source_start <= one.start and one.end <= range_.source_end
+        )
+        stretch = _stretch(whole, one, chance)
+        if not (stretch.left_out or stretch.target_left_out):
+            # Spark's source would read what is left out, too: it may be damaged.
+            found.append(stretch)
+    return found
 
 
 def _place(outcome: SegmentOutcome) -> tuple[str, int, int]:
@@ -112,37 +131,61 @@ def _disagreeing(
     orders: Orders,
     connections: Connections,
     secrets: Collection[str],
+    budget: list[int],
 ) -> dict[tuple[TopicPartition, int], str]:
-    """Why a stretch proves nothing, by partition and segment."""
+    """Why a stretch proves nothing, by partition and segment. ``budget`` is how many more jobs may fail."""
     from kafka_migration.compare.records.task import obey  # which needs numpy and Arrow
 
-    left, failed = list(wanted), dict[tuple[TopicPartition, int], str]()
+    left = list(wanted)
+    failed: dict[tuple[TopicPartition, int], str] = {}
     for _ in range(_TRIES):
-        failed = {}
         # Here, in the driver: little is read.
         ours = {one.tp: one for one in obey(orders, [(0, stretch) for stretch in left]).outcomes}
+        if all(one.failure for one in ours.values()):
+            return {_key(request, one): hidden(ours[one.tp].failure, secrets) for one in left}
         try:
             theirs = digests(spark, request, left, connections)
         except Exception as error:
+            budget[0] -= 1
+            if len(left) > 1 and budget[0] > 0:
+                middle = len(left) // 2
+                halves = (left[:middle], left[middle:])
+                parts = [_disagreeing(spark, request, half, orders, connections, secrets, budget) for half in halves]
+                return parts[0] | parts[1]
             reason = f"not read by Spark's Kafka source: {reason_of(error, secrets)}"
-            return {(one.tp, one.source_start // request.segment_records): reason for one in left}
-        for one in left:
-            mine = ours[one.tp]
-            why = hidden(mine.failure, secrets) or " and ".join(
-                f"of the {side} we read {_text(found)}, and Spark's Kafka source {_text(other)}"
-                for side, found, other in (
-                    (SOURCE, mine.source, theirs[one.tp, SOURCE]),
-                    (TARGET, mine.target, theirs[one.tp, TARGET]),
-                )
-                if not _agree(found, other)
-            )
-            if why:
-                place = one.tp, one.source_start // request.segment_records
-                failed[place] = f"two readers disagree at source offsets {one.source}: {why}"
-        left = [one for one in left if (one.tp, one.source_start // request.segment_records) in failed]
+            failed = {_key(request, one): reason for one in left}
+            if budget[0] <= 0:
+                break
+            continue
+        failed = {_key(request, one): why for one in left if (why := _difference(ours[one.tp], one, theirs, secrets))}
+        left = [one for one in left if _key(request, one) in failed]
         if not left:
             break
     return failed
+
+
+def _key(request: ValidationRequest, stretch: PartitionRange) -> tuple[TopicPartition, int]:
+    return stretch.tp, stretch.source_start // request.segment_records
+
+
+def _difference(
+    mine: SegmentOutcome,
+    stretch: PartitionRange,
+    theirs: Mapping[tuple[TopicPartition, str], Digest],
+    secrets: Collection[str],
+) -> str:
+    """Why the readers do not agree on a stretch; empty if they do."""
+    if mine.failure:
+        return hidden(mine.failure, secrets)
+    why = " and ".join(
+        f"of the {side} we read {_text(found)}, and Spark's Kafka source {_text(other)}"
+        for side, found, other in (
+            (SOURCE, mine.source, theirs[stretch.tp, SOURCE]),
+            (TARGET, mine.target, theirs[stretch.tp, TARGET]),
+        )
+        if not _agree(found, other)
+    )
+    return why and f"two readers disagree at source offsets {stretch.source}: {why}"
 
 
 def _agree(ours: Digest, theirs: Digest) -> bool:

@@ -17,7 +17,6 @@ import crc32c
 import numpy as np
 import pyarrow
 import zstandard
-from kafka.errors import KafkaError
 from kafka.record.legacy_records import LegacyRecordBatch
 
 from kafka_migration.compare.decode.columns import FACTS, NO_STAMP, Bytes, Columns, Damaged, Record, columns_of, decode
@@ -125,7 +124,8 @@ class Log:
                 continue
             if not hidden[at]:
                 hidden[at] = True
-            elif at not in known and self._marker(at) == _ABORT:
+            elif at in known or self._marker(at) == _ABORT:
+                # The first marker behind an aborted transaction is its own.
                 begun.discard(producer)
         return hidden
 
@@ -133,7 +133,10 @@ class Log:
         """Which batches are markers, as a mask."""
         return self.hidden(())
 
-    def _marker(self, at: int) -> int:
+    def _marker(self, at: int) -> int | None:
+        if not self.headers["records"][at]:
+            # The cleaner has taken it out of its batch.
+            return None
         self._verify(at)
         data, place = self._view[self._starts[at] + _HEADER.itemsize : self._stops[at]], 0
         try:
@@ -209,7 +212,8 @@ class Log:
             return _DECOMPRESS[codec](packed)
         except KeyError:
             raise self._damaged(at, f"codec {codec} is unknown") from None
-        except (cramjam.DecompressionError, zstandard.ZstdError, pyarrow.ArrowException, OSError, IndexError) as error:
+        except Exception as error:
+            # Each library has errors of its own.
             raise self._damaged(at, f"it cannot be decompressed: {error}") from error
 
     def _old_records(self, at: int) -> list[Record]:
@@ -219,7 +223,7 @@ class Log:
                 (one.offset, _NO_TIMESTAMP if one.timestamp is None else one.timestamp, one.key, one.value, ())
                 for one in found
             ]
-        except (KafkaError, AssertionError, IndexError, struct.error, RuntimeError, OSError, zlib.error) as error:
+        except Exception as error:
             raise self._damaged(at, f"it cannot be read: {error}") from error
 
     def _damaged(self, at: int, problem: str) -> Damaged:

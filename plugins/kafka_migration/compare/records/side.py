@@ -20,6 +20,7 @@ _FINAL = UNAUTHORIZED | {OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION}
 
 #: A compacted log that sends nothing for so long has nothing.
 _EMPTY_SECONDS = 1.0
+_LAGGING_SECONDS = 5.0
 
 
 class Side:
@@ -52,7 +53,7 @@ class Side:
 
     def begin(self) -> None:
         """Ask for what comes next, unless that was done."""
-        if self._ahead is None and self._at < self._end:
+        if self._ahead is None and self._at < self._end and self._client.knows(self._tp):
             self._ahead = self._fetch()
 
     def _fetch(self) -> Future:
@@ -87,19 +88,26 @@ class Side:
             self._ahead = None
 
     def _answer(self) -> Any:
-        until = time.monotonic() + self._seconds
+        until, is_sure = time.monotonic() + self._seconds, False
         while True:
             left = max(0.1, until - time.monotonic())
             try:
                 if not self._client.knows(self._tp):
                     self._client.look_for_leader(self._tp, left)
                 ahead, self._ahead = self._ahead or self._fetch(), None
-                answer = self._client.wait(ahead, left).responses[0].partitions[0]
+                response = self._client.wait(ahead, left)
+                if not response.responses:
+                    # A quota: the broker says for how long it gives nothing.
+                    until += response.throttle_time_ms / 1000
+                    raise kafka_errors.ThrottlingQuotaExceededError()
+                answer = response.responses[0].partitions[0]
                 if not answer.error_code:
                     return answer
                 error: kafka_errors.KafkaError = kafka_errors.for_code(answer.error_code)()
-                if answer.error_code in _FINAL:
+                if answer.error_code in _FINAL and is_sure:
                     raise self._cannot(type(error).__name__)
+                # Of the leader that was looked for now it counts: another broker may know less.
+                is_sure = True
             except kafka_errors.KafkaError as found:
                 error = found
             if time.monotonic() >= until:
@@ -114,12 +122,13 @@ class Side:
     def _of_interest(self, log: Log, aborted: Any) -> Any:
         """Which batches hold records that count, as a mask. Moves on behind all of them."""
         offsets, ends = log.headers["offset"], log.ends
-        # Those in a message of an old format begin anywhere before it.
         is_old = log.headers["magic"] < 2
+        # Those in a message of an old format begin anywhere behind the message before it.
+        begins = np.where(is_old, np.maximum(self._at, np.concatenate(([self._at], ends[:-1]))), offsets)
         mask = (ends > self._at) & (is_old | (offsets < self._end))
         is_left_out = np.zeros(len(log), np.bool_)
         for low, high in self._left_out:
-            is_left_out |= (np.where(is_old, self._at, offsets) >= low) & (ends <= high)
+            is_left_out |= (begins >= low) & (ends <= high)
         if self._committed:
             transactions = [(one.producer_id, one.first_offset) for one in aborted]
             mask &= ~log.hidden(transactions, set(np.flatnonzero(is_left_out).tolist()))
@@ -146,9 +155,13 @@ class Side:
             self._silent_since = now
             return
         upper = answer.last_stable_offset if self._committed else answer.high_watermark
-        if upper < self._end:
+        if upper < self._end and now - self._silent_since < min(_LAGGING_SECONDS, self._seconds):
+            # A new leader learns only by and by how far its log is confirmed.
+            self._client.forget_leader(self._tp)
+            self._client.pause()
+        elif upper < self._end:
             raise self._cannot(f"the log ends at {upper} by now, before the pinned end {self._end}")
-        if self._may_lack and now - self._silent_since > _EMPTY_SECONDS:
+        elif self._may_lack and now - self._silent_since > _EMPTY_SECONDS:
             self._at = self._end
         elif now - self._silent_since > self._seconds:
             raise Unanswered(self._cannot(f"the broker sends nothing, although the log goes on to {upper}").message)

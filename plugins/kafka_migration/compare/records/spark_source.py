@@ -114,8 +114,8 @@ def _summed(side: str, stretches: Mapping[TopicPartition, PartitionRange]) -> Ca
         import numpy as np
         import pyarrow
 
-        sums = {tp: _SUMS[side](range_) for tp, range_ in stretches.items()}
-        unclear = dict.fromkeys(stretches, 0)
+        sums: dict[TopicPartition, Any] = {}
+        unclear: dict[TopicPartition, int] = {}
         for rows in found:
             names = ("offset", "time", "key", "value")
             columns = [rows.column(name).to_pylist() for name in names]
@@ -123,9 +123,11 @@ def _summed(side: str, stretches: Mapping[TopicPartition, PartitionRange]) -> Ca
             records = columns_of(zip(*columns, (named for named, _ in headers), strict=True))
             places = list(zip(rows.column("topic").to_pylist(), rows.column("partition").to_pylist(), strict=True))
             for place in set(places):
-                here = [one == place for one in places]
-                sums[TopicPartition(*place)].add(records.where(np.array(here)))
-                unclear[TopicPartition(*place)] += sum(
+                tp, here = TopicPartition(*place), [one == place for one in places]
+                if tp not in sums:
+                    sums[tp], unclear[tp] = _SUMS[side](stretches[tp]), 0
+                sums[tp].add(records.where(np.array(here)))
+                unclear[tp] += sum(
                     is_unclear for is_here, (_, is_unclear) in zip(here, headers, strict=True) if is_here
                 )
         answers = [

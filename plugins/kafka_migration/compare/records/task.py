@@ -60,6 +60,11 @@ def _outcome(
         if isinstance(error, Unanswered):
             answer.unanswered[tile.tp] = error.message
         return orders.failure((number, tile), error.message)
+    except MigrationError:
+        raise
+    except Exception as error:
+        # What nobody thought of is the trouble of this segment, not of its neighbours.
+        return orders.failure((number, tile), f"{type(error).__name__}: {error}")
     return SegmentOutcome.of(number, tile, orders.level, source=source, target=target, traits=traits)
 
 
