@@ -113,7 +113,7 @@ def test_rerun_after_one_percent_of_new_records_reads_three_percent_of_the_bytes
         return sum(bytes_sent(cluster, topic) for cluster in clusters)
 
     with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 4}) as link:
-        it = Mirrored(link, spark, tmp_path, segment_records=20_000)
+        it = Mirrored(link, spark, tmp_path, segment_records=20_000, level="sampled")
         it.write(160_000)
         before = sent()
         it.validate(level=Level.BATCH)

@@ -38,7 +38,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, stated: dict[str, str]) -> dict[str, 
     monkeypatch.setattr(
         pyspark, "SparkConf", lambda: SimpleNamespace(get=lambda key, other=None: stated.get(key, other))
     )
-    monkeypatch.setattr(session, "is_zipped", lambda: True)
+    monkeypatch.setattr(session, "ship", lambda _context: None)
     return found
 
 

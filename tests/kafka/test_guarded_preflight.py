@@ -125,7 +125,7 @@ def test_wrong_credentials_close_the_gate_in_words(guarded: Guarded, migration: 
     result = next(it for it in found.gate.results if it.name == "target reachable")
     assert result.verdict is Verdict.FAIL
     assert "authentication failed" in result.evidence
-    assert "user name and password" in result.remedy
+    assert "credentials of the connection" in result.remedy
     assert found.exit_code == 1
 
 
