@@ -7,6 +7,7 @@ import pytest
 from kafka_migration.compare.explain import matching
 from kafka_migration.compare.explain.log import Chunk, Chunks
 from kafka_migration.compare.explain.matching import Match, Mismatch, match
+from kafka_migration.compare.explain.stream import Stream
 from kafka_migration.domain.offset_map import Run
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
 from kafka_migration.wire.batch import TRANSACTIONAL
@@ -36,11 +37,19 @@ def matched(
     starts: tuple[int, int] = (0, 0),
     gaps: tuple[int, int] = (0, 0),
     aborted: Sequence[int] = (),
+    begins_late: bool = False,
 ) -> Match:
     """The match of two logs, whose batches are cut differently, from these offsets on. ``gaps``: between batches."""
     here, there = log_of(source, SIZES, gaps=gaps[0]), log_of(target, OTHERS, gaps=gaps[1])
     ends = [PartitionEnds(start=at, end=max(at, end_of(log))) for at, log in zip(starts, (here, there), strict=True)]
-    return match(TP, Only(here, aborted), Side({0: there}), with_aborted=Side({0: here}), ends=(ends[0], ends[1]))
+    return match(
+        TP,
+        Only(here, aborted),
+        Side({0: there}),
+        with_aborted=Side({0: here}),
+        ends=(ends[0], ends[1]),
+        begins_late=begins_late,
+    )
 
 
 def pairs(found: Match) -> dict[int, int]:
@@ -151,6 +160,51 @@ def test_logs_whose_beginnings_lie_further_apart_than_the_window_are_matched_all
     found = matched(records, records, starts=starts)
     assert ([*found.runs], found.counts()) == ([Run(6_000, 6_000, 2_000)], {kind: 6_000})
     assert found.source_at == 8_000
+
+
+@pytest.mark.parametrize(
+    ("copied", "doubled", "records"),
+    [([(5, 12), (5, 10), (12, 60)], [*range(7, 12)], 50), ([(5, 20), (5, 20), (20, 60)], [*range(15, 30)], 50)],
+)
+def test_old_records_that_were_written_twice_are_doubled_where_they_stand_behind_newer_ones(copied, doubled, records):
+    source = contents(60, 1)
+    found = matched(source, [one for start, end in copied for one in source[start:end]], starts=(10, 0))
+    assert places(found) == {Mismatch.DOUBLED: doubled, Mismatch.OLDER: [*range(5)]}
+    assert (found.records, found.trouble) == (records, "")
+
+
+def test_target_record_that_would_have_no_name_is_noticed(monkeypatch):
+    records = contents(60, 1)
+    monkeypatch.setattr(matching, "_among", lambda *_: set())
+    monkeypatch.setattr(matching, "_all", lambda _offsets: [])
+    found = matched(records, [*records[:30], *records[20:]])
+    assert found.trouble == "of 70 records on the target 60 are accounted for"
+
+
+@pytest.mark.parametrize("most", [10, 1 << 20])
+def test_all_of_a_copy_is_older_than_a_source_that_has_deleted_everything(monkeypatch, most):
+    monkeypatch.setattr(matching, "_MOST", most)
+    found = matched([], contents(60, 1), starts=(1_000, 0))
+    assert (found.trouble, found.source_at, places(found)) == ("", 1_000, {Mismatch.OLDER: [*range(60)]})
+
+
+def test_row_of_nothing_is_found_nowhere():
+    side = Side({0: log_of(contents(5, 1), SIZES, gaps=0)})
+    assert Stream(lambda at: side.chunks(TP, at, 5), 0, lambda: None).find([]) is None
+
+
+def test_copy_that_the_target_has_deleted_does_not_show_how_far_it_went():
+    records = contents(60, 1)
+    assert "has deleted all of its copy" in matched(records, records, starts=(0, 60)).trouble
+    # Neither has anything: nothing was lost.
+    assert not matched(records, records, starts=(60, 60)).trouble
+
+
+def test_place_where_a_copy_was_to_begin_later_is_unknown_without_a_record_of_it():
+    records = contents(60, 1)
+    assert not matched(records, []).trouble
+    assert "nothing on the target shows where" in matched(records, [], begins_late=True).trouble
+    assert not matched([], [], begins_late=True).trouble
 
 
 def test_logs_that_have_nothing_in_common_have_no_map(monkeypatch):

@@ -12,7 +12,7 @@ import enum
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -35,8 +35,8 @@ class Mismatch(enum.StrEnum):
 
     Of the source: MISSING on the target; EXPIRED if it comes before all that the target has, which has deleted its
     first records, or was not to have them.
-    Of the target: DOUBLED; OLDER than all that the source still has; copied although its transaction was ABORTED;
-    FOREIGN to the source. Of both: REORDERED.
+    Of the target: DOUBLED, as one of the source or an OLDER one; OLDER than all that the source still has; copied
+    although its transaction was ABORTED; FOREIGN to the source. Of both: REORDERED.
     """
 
     MISSING = "missing"
@@ -69,7 +69,7 @@ class Match:
     """Both logs of a partition, as they were read: ``source`` and ``target``.
 
     ``runs`` are the map; the copy goes on from source offset ``source_at``. ``differences`` are in order of offsets.
-    ``trouble``: why there is no map.
+    ``trouble``: why the map cannot be taken.
     """
 
     tp: TopicPartition
@@ -113,6 +113,11 @@ class FoundRuns(Sequence[Run]):
             self._lengths.append(records)
         self._next = source + records, target + records
 
+    @property
+    def records(self) -> int:
+        """How many records are in runs."""
+        return sum(self._lengths)
+
     def __len__(self) -> int:
         return len(self._sources)
 
@@ -129,9 +134,13 @@ class _Matcher(Follower):
         self.source_at = source_at
         self.runs, self.missing, self.extra = FoundRuns(), Row(), Row()
         self.older = self.expired = 0
+        self.source_has_records = source.fill(1)
 
-    def follow(self) -> None:
+    def follow(self, *, source_begins_late: bool) -> None:
         """To the target's end. Raises Apart."""
+        if source_begins_late and not self.source_has_records:
+            self.older = sum(1 for _ in self._target.each())
+            return
         try:
             self.by_content()
         except Apart:
@@ -197,21 +206,32 @@ def match(
                 watch(chunk.first)
             yield chunk
 
-    matcher = _Matcher(
-        Stream(lambda at: source.chunks(tp, at, here.end), here.start, lambda: None),
-        Stream(watched, there.start, lambda: None),
-        here.start,
-    )
-    found = partial(Match, tp=tp, source=here, target=there)
+    mine = Stream(lambda at: source.chunks(tp, at, here.end), here.start, lambda: None)
+    theirs = Stream(watched, there.start, lambda: None)
+    matcher = _Matcher(mine, theirs, here.start)
+    found = partial(Match, tp=tp, source=here, target=there, runs=matcher.runs)
     try:
-        matcher.follow()
+        matcher.follow(source_begins_late=here.start > 0)
     except Apart:
         at = f"source offset {matcher.source_at}" if matcher.runs else "their beginnings"
         return found(trouble=f"from {at} on both logs differ for more records than are followed")
     if in_transactions:
         return found(trouble=f"{in_transactions} of its batches on the target were written in transactions")
     differences = _classified(tp, matcher, source, with_aborted, ends, begins_late)
-    return found(runs=matcher.runs, source_at=matcher.source_at, differences=differences)
+    result = found(source_at=matcher.source_at, differences=differences)
+    return replace(result, trouble=_trouble(result, matcher, theirs.read, begins_late))
+
+
+def _trouble(found: Match, matcher: _Matcher, read: int, begins_late: bool) -> str:
+    """Why a map that was found cannot be taken; ``read`` is how many records the target has."""
+    if matcher.source_has_records and not matcher.runs:
+        # Where nothing is shared, only a target that shows all it ever had, of a copy of all, shows that none was.
+        if found.target.start > 0:
+            return "the target has deleted all of its copy, so nobody knows how far it went"
+        if begins_late:
+            return "the plan begins later than the source (mirror.start), and nothing on the target shows where"
+    named = matcher.runs.records + sum(count for kind, count in found.counts().items() if not kind.is_on_source)
+    return "" if named == read else f"of {read:,} records on the target {named:,} are accounted for"
 
 
 def _classified(
@@ -242,9 +262,10 @@ def _classified(
         found[Mismatch.REORDERED] += _all(extra[each] for each in behind)
         wanted -= before | behind
         if here.start > 0:
-            older = [offset for offset in _all(extra[each] for each in wanted) if offset < first.target]
-            found[Mismatch.OLDER] += older
-            wanted = {each for each in wanted if min(extra[each]) >= first.target}
+            older = {each for each in wanted if min(extra[each]) < first.target}
+            for offset in _all(extra[each] for each in older):
+                found[Mismatch.OLDER if offset < first.target else Mismatch.DOUBLED].append(offset)
+            wanted -= older
     if wanted:
         aborted = _among(with_aborted.chunks(tp, here.start, here.end), wanted, matcher.extra.oldest)
         found[Mismatch.ABORTED] += _all(extra[each] for each in aborted)

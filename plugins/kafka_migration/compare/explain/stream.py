@@ -36,6 +36,8 @@ class Stream:
         self._next: Chunk | Old | None = None
         self.ready: deque[Record] = deque()
         self.is_over = False
+        #: So many records were decoded into ``ready``, or skipped.
+        self.read = 0
 
     def _take(self) -> Chunk | Old | None:
         chunk, self._next = self._next, None
@@ -53,6 +55,8 @@ class Stream:
 
     def skip(self) -> None:
         """Move past what :meth:`peek` gave."""
+        if isinstance(self._next, Chunk):
+            self.read += self._next.header.records
         self._next = None
 
     def fill(self, count: int) -> bool:
@@ -62,7 +66,9 @@ class Stream:
             if chunk is None:
                 self.is_over = True
             else:
+                before = len(self.ready)
                 self.ready.extend(chunk.records())
+                self.read += len(self.ready) - before
         return len(self.ready) >= count
 
     def take(self, count: int) -> list[Record]:
@@ -80,7 +86,10 @@ class Stream:
         return Lookahead(self._look())
 
     def find(self, row: Sequence[int]) -> int | None:
-        """How many records come before the first ``row`` of these digests, however far away; None if there is none."""
+        """How many records come before the first ``row`` of these digests, however far away; None if there is none, or
+        the row is empty."""
+        if not row:
+            return None
         latest: deque[int] = deque(maxlen=len(row))
         for count, found in enumerate(self._look(), 1):
             latest.append(found)
