@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 
 from kafka_migration.approvals.passing import NotApproved
+from kafka_migration.compare.explain import matching
 from kafka_migration.compare.explain.log import Chunks
+from kafka_migration.compare.explain.matching import Match, Mismatch, Span
 from kafka_migration.domain import ledger
 from kafka_migration.domain.errors import BadInput, Refused
 from kafka_migration.domain.offset_map import Run
-from kafka_migration.domain.types import TopicPartition
+from kafka_migration.domain.types import PartitionEnds, TopicPartition
 from kafka_migration.kafka.types import ActiveProducer
 from kafka_migration.migration.context import Context
 from kafka_migration.state.link import LinkState, LinkTopic
@@ -134,6 +136,12 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(adopt, "open_logs", open_logs)
     monkeypatch.setattr(outlook, "ask_gate", lambda _ctx, _gate: None)
     return found
+
+
+def _recreate(lab: Lab, topic: str, records: int) -> None:
+    lab.cluster.delete_topic(topic)
+    lab.cluster.add_topic(topic)
+    lab.produce(TopicPartition(topic, 0), records, timestamp=1)
 
 
 def one(decision: Decision) -> Adoption:
@@ -265,6 +273,58 @@ class TestChoices:
         (step,) = steps(world.ctx(), only=[orders])
         assert (step.action, step.problem) == (Action.CREATE, "")
 
+    def test_message_says_that_a_topic_is_still_to_be_copied_after_its_deletion(self, world):
+        world.filled("orders", RECORDS, RECORDS[5:])
+        assert world.adopt(AGAIN).message == "1 topics deleted, to be copied again"
+
+    def test_topic_that_changed_since_it_was_compared_is_not_deleted(self, world):
+        orders = world.filled("orders", RECORDS, RECORDS[5:])
+        lab = world.migration.target_lab
+        for change in (
+            lambda: lab.produce(TopicPartition(orders, 0), 1, timestamp=1),
+            lambda: _recreate(lab, orders, 55),
+            lambda: _recreate(world.migration.source_lab, orders, 60),
+        ):
+            with pytest.raises(Refused, match="while it was compared"):
+                world.adopt(AGAIN, may_delete=lambda _doomed, change=change: change())
+            assert orders in world.migration.target.topics([orders])
+            assert world.migration.journal.holders([orders]) == {}
+
+    def test_topic_that_another_migration_took_meanwhile_is_not_deleted(self, world):
+        orders = world.filled("orders", RECORDS, RECORDS[5:])
+        other = world.migration.ctx(migration="other").journal
+        with pytest.raises(Refused, match="other migrations hold"):
+            world.adopt(AGAIN, may_delete=lambda _doomed: other.lock([orders], at="now"))
+        assert orders in world.migration.target.topics([orders])
+
+    def test_topic_that_is_no_copy_of_the_sources_is_never_deleted(self, world, monkeypatch):
+        orders = world.filled("orders", RECORDS, contents(60, 9))
+        mixed = world.filled("mixed", RECORDS, [*RECORDS[:10], *contents(11, 9)])
+        for found in world.adopt(AGAIN).value:
+            assert (found.fate, "too little of it" in found.why) == (Fate.LEFT, True)
+            assert f"delete {found.here} on the target by hand" in found.remedy
+        assert world.migration.target.topics([orders, mixed]).keys() == {orders, mixed}
+
+    def test_copy_whose_logs_cannot_be_followed_is_deleted_only_if_most_of_it_is_known(self, world, monkeypatch):
+        monkeypatch.setattr(matching, "_MOST", 8)
+        half, most = ([*RECORDS[:at], *RECORDS[at - 9 : at], *RECORDS[at:]] for at in (20, 40))
+        world.filled("half", RECORDS, half)
+        world.filled("most", RECORDS, most)
+        assert [found.fate for found in world.adopt(AGAIN).value] == [Fate.LEFT, Fate.COPIED_AGAIN]
+
+    def test_what_a_killed_run_has_pinned_of_a_deleted_topic_is_forgotten(self, world, monkeypatch):
+        orders = world.filled("orders", RECORDS, RECORDS)
+        with monkeypatch.context() as dying:
+            dying.setattr(create, "_confirm", lambda *_: (_ for _ in ()).throw(Killed))
+            with pytest.raises(Killed):
+                world.adopt()
+        assert world.ctx().link.topics().keys() == {orders}
+        world.sides[1][orders] = log_of([*RECORDS[:30], *contents(1, 9), *RECORDS[31:]], [7], gaps=0)
+        assert world.adopt(AGAIN).facts["copied_again"] == 1
+        assert world.ctx().link.topics() == {}
+        assert world.migration.journal.read(INTENT, orders) is None
+        assert world.migration.journal.holders([orders]) == {}
+
     def test_topic_that_a_group_reads_on_the_target_is_not_deleted(self, world):
         orders = world.filled("orders", RECORDS, RECORDS[5:])
         world.migration.target_lab.join("readers", [orders])
@@ -298,7 +358,24 @@ class TestChoices:
         monkeypatch.setattr(adopt, "_MOST_KEPT", 1)
         strange = contents(2, 9)
         world.filled("orders", RECORDS, [*RECORDS[:20], strange[0], *RECORDS[20:40], strange[1], *RECORDS[40:]])
-        assert one(world.adopt(KEEP)).remedy.startswith("`--copy-again`")
+        found = one(world.adopt(KEEP))
+        assert found.remedy.startswith("`--copy-again`")
+        assert found.why == "partition 0: the target has 2 stretches beside the copy, and at most 1 are kept"
+
+    def test_stretches_that_the_source_has_deleted_count_among_those_that_are_kept(self, world, monkeypatch):
+        orders = world.filled("orders", RECORDS, RECORDS)
+        world.migration.source_lab.delete_records(TopicPartition(orders, 0), 10)
+        monkeypatch.setattr(adopt, "_MOST_KEPT", 0)
+        assert "1 stretches beside the copy" in one(world.adopt()).why
+        assert world.is_untouched
+
+    def test_stretches_that_overlap_are_one(self):
+        tp, ends = TopicPartition("orders", 0), PartitionEnds(start=0, end=60)
+        spans = {
+            Mismatch.OLDER: (Span(0, 20, 15), Span(30, 40, 10)),
+            Mismatch.DOUBLED: (Span(5, 10, 5), Span(20, 25, 5)),
+        }
+        assert adopt._kept(Match(tp=tp, source=ends, target=ends, differences=spans)) == [(0, 25), (30, 40)]
 
     def test_topics_whose_copies_are_right_are_adopted_beside_others_that_are_not(self, world):
         world.filled("orders", RECORDS, RECORDS[5:])
@@ -330,6 +407,42 @@ class TestRefused:
         cluster = world.migration.target_lab.cluster
         monkeypatch.setattr(cluster, "producers", lambda tps: dict.fromkeys(tps, (producer,)))
         assert "a transaction is open in partition 0" in self.refused(world).why
+
+    def test_open_transaction_on_the_source(self, world):
+        orders = world.filled("orders", RECORDS, RECORDS)
+        world.migration.source_lab.cluster.hold_back(TopicPartition(orders, 0), 50)
+        found = self.refused(world)
+        assert found.why == "a transaction is open in partition 0 on the source, from offset 50 on"
+        assert found.remedy.startswith("wait until it ends")
+
+    def test_mirror_runs(self, world):
+        world.filled("orders", RECORDS, RECORDS)
+        ctx = world.ctx()
+        ctx.link.record_run({"state": "running", "at": ctx.stamp()})
+        with pytest.raises(Refused, match="is running") as caught:
+            world.adopt()
+        assert caught.value.remedy.startswith("stop the mirror first")
+        assert one(world.adopt(dry_run=True)).fate is Fate.ADOPTED
+
+    def test_mirror_that_was_started_while_logs_were_compared(self, world):
+        world.filled("orders", RECORDS, RECORDS)
+        ctx = world.ctx()
+        world.meanwhile = lambda: ctx.link.record_run({"state": "running", "at": ctx.stamp()})
+        with pytest.raises(Refused, match="is running"):
+            world.adopt()
+        assert world.ctx().link.topics() == {}
+
+    def test_source_topic_that_was_recreated_since_an_adoption_was_killed(self, world, monkeypatch):
+        orders = world.filled("orders", RECORDS, RECORDS)
+        with monkeypatch.context() as dying:
+            dying.setattr(create, "_confirm", lambda *_: (_ for _ in ()).throw(Killed))
+            with pytest.raises(Killed):
+                world.adopt()
+        _recreate(world.migration.source_lab, orders, 60)
+        world.meanwhile = lambda: pytest.fail("its logs are read")
+        found = one(world.adopt())
+        assert (found.fate, "was recreated since an earlier run" in found.why) == (Fate.LEFT, True)
+        assert "delete it on the target" in found.remedy
 
     @pytest.mark.parametrize("side", ["source", "target"])
     def test_compacted(self, world, side):
@@ -388,6 +501,24 @@ class TestRefused:
                 world.adopt()
             assert (world.ctx().link.topics(), world.openings.entries) == ({}, [])
             assert world.migration.journal.read(KIND, orders) is None
+
+    @pytest.mark.parametrize("side", ["source", "target"])
+    def test_topic_that_was_recreated_or_grew_while_it_was_compared(self, world, side):
+        orders = world.filled("orders", RECORDS, RECORDS)
+        lab = getattr(world.migration, f"{side}_lab")
+        for change in (lambda: _recreate(lab, orders, 60), lambda: lab.cluster.add_partitions(orders, 2)):
+            world.meanwhile = change
+            with pytest.raises(Refused):
+                world.adopt()
+            assert (world.ctx().link.topics(), world.openings.entries) == ({}, [])
+            assert world.migration.journal.read(KIND, orders) is None
+
+    def test_source_that_lost_its_end_while_it_was_compared(self, world):
+        orders = world.filled("orders", RECORDS, RECORDS)
+        world.meanwhile = lambda: world.migration.source_lab.cluster.truncate(TopicPartition(orders, 0), 50)
+        with pytest.raises(Refused, match="the source lost records"):
+            world.adopt()
+        assert world.ctx().link.topics() == {}
 
 
 def test_preflight_lets_topics_pass_that_are_to_be_compared(world):

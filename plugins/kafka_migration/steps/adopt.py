@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from kafka_migration.approvals.evidence import GateName
 from kafka_migration.compare.explain import matching
@@ -23,10 +23,11 @@ from kafka_migration.domain.errors import BadInput, NotAuthorized, Refused
 from kafka_migration.domain.listing import listed
 from kafka_migration.domain.openings import openings_of
 from kafka_migration.domain.skips import START, Skip
-from kafka_migration.domain.types import TopicPartition
+from kafka_migration.domain.types import PartitionEnds, TopicPartition
 from kafka_migration.inventory import plan_changes
 from kafka_migration.kafka.errors import NotSupported
 from kafka_migration.link import seal
+from kafka_migration.link.heartbeat import mirror_state
 from kafka_migration.migration import cancellation
 from kafka_migration.migration.history import phase, remember_beginning
 from kafka_migration.state.link import LinkTopic
@@ -36,6 +37,7 @@ from kafka_migration.topics import create, delete
 from kafka_migration.topics.declared import INTENT, Action, TopicStep, steps
 
 if TYPE_CHECKING:
+    from kafka_migration.kafka.cluster import Cluster
     from kafka_migration.kafka.types import TopicDescription
     from kafka_migration.migration.context import Context
 
@@ -45,6 +47,7 @@ _PROGRESS_SECONDS = 10.0
 _MOST_KEPT = 100
 _KEEPABLE = frozenset({Mismatch.DOUBLED, Mismatch.ABORTED, Mismatch.FOREIGN})
 _AGAIN = "`--copy-again` deletes the topic on the target, and the mirror copies all of it"
+_RUN_AGAIN = "run this again, which compares what is there now"
 
 
 class Fate(enum.StrEnum):
@@ -53,6 +56,11 @@ class Fate(enum.StrEnum):
     ADOPTED = "adopted"
     COPIED_AGAIN = "copied again"
     LEFT = "left"
+
+    @property
+    def in_words(self) -> str:
+        """For people: what was done, and what is still to be."""
+        return "deleted, to be copied again" if self is Fate.COPIED_AGAIN else str(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +77,8 @@ class Choices:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adoption:
     """What becomes, or would become, of one topic; ``why`` and ``remedy`` of one that is not adopted. ``here`` is what
-    the target calls it; ``matches`` has its partitions, if they were compared."""
+    the target calls it; ``matches`` has its partitions, if they were compared, and ``ids`` those of the topics on
+    source and target."""
 
     topic: str
     here: str
@@ -77,6 +86,7 @@ class Adoption:
     why: str = ""
     remedy: str = ""
     matches: tuple[Match, ...] = ()
+    ids: tuple[str, str] = ("", "")
 
     @property
     def records(self) -> int:
@@ -87,7 +97,7 @@ class Adoption:
         """One line for people."""
         called = self.topic if self.here == self.topic else f"{self.topic} ({self.here})"
         why = f": {self.why}" if self.why else ""
-        return f"{called} {self.fate}{why}"
+        return f"{called} {self.fate.in_words}{why}"
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -132,6 +142,7 @@ def run(
     plan_changes.require(ctx, joins=True)
     cancellation.require_none(ctx)
     _require_first(ctx)
+    _require_no_mirror(ctx)
     wanted = _wanted(ctx, only)
     passed = outlook.ask_gate(ctx, GateName.PLAN)
     ctx.make_state()
@@ -145,6 +156,8 @@ def run(
             if not ctx.dry_run:
                 may_delete(doomed)
                 _delete(ctx, doomed)
+            for one in doomed:
+                ctx.log(str(one))
         decision = _decision(found)
         account.ends(decision.exit_code, decision.message, **decision.facts)
     return decision
@@ -156,6 +169,15 @@ def _require_first(ctx: Context) -> None:
         raise Refused(
             f"link {ctx.link.name} goes on behind an earlier cut, and topics that MirrorMaker has filled have none",
             remedy="migrate them by a plan of their own",
+        )
+
+
+def _require_no_mirror(ctx: Context) -> None:
+    """Raises Refused while the link's mirror runs: it would copy into a topic once it is pinned."""
+    if not ctx.dry_run and mirror_state(ctx)[0] == "running":
+        raise Refused(
+            f"the mirror of {ctx.plan.name} is running, and would copy into topics that are not adopted yet",
+            remedy="stop the mirror first (`stop --now`), run this again, and then `create` and `mirror`",
         )
 
 
@@ -202,11 +224,14 @@ def _each(ctx: Context, wanted: Sequence[str], choices: Choices, seconds: float)
             yield result(name, step.problem, step.remedy)
         elif name in wrong:
             yield result(name, *wrong[name])
+        elif obstacle := _obstacle(step, logs := _Logs.of(ctx, name)):
+            yield result(name, *obstacle)
         else:
-            adoption = _judged(ctx, name, _compared(ctx, name), choices)
+            adoption = _judged(ctx, name, logs.ids, _compared(ctx, logs), choices)
             if adoption.fate is Fate.ADOPTED and not ctx.dry_run:
-                _take(ctx, adoption, choices)
-            ctx.log(str(adoption))
+                _take(ctx, adoption)
+            if adoption.fate is not Fate.COPIED_AGAIN:
+                ctx.log(str(adoption))
             yield adoption
 
 
@@ -268,12 +293,55 @@ def _by_configs(ctx: Context, topics: Sequence[str]) -> dict[str, tuple[str, str
 # -- comparing ------------------------------------------------------------------------------------------------------
 
 
-def _compared(ctx: Context, topic: str) -> tuple[Match, ...]:
-    (described,) = ctx.target.topics([topic]).values()
-    tps = described.topic_partitions
-    # The target first: what it has by now, the source has had before.
-    there = ctx.target.ends(tps)
-    here = ctx.source.ends(tps, committed=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Logs:
+    """A topic as it is before it is compared: its ids on source and target, and where its partitions end here and
+    there."""
+
+    ids: tuple[str, str]
+    here: Mapping[TopicPartition, PartitionEnds]
+    there: Mapping[TopicPartition, PartitionEnds]
+
+    @classmethod
+    def of(cls, ctx: Context, topic: str) -> Self:
+        """As it is now. Raises Refused if it is gone."""
+        source, target = (_described(side, cluster, topic) for side, cluster in _sides(ctx))
+        # The target first: what it has by now, the source has had before.
+        there = ctx.target.ends(target.topic_partitions)
+        here = ctx.source.ends(target.topic_partitions, committed=True)
+        return cls(ids=(source.topic_id, target.topic_id), here=here, there=there)
+
+
+def _sides(ctx: Context) -> tuple[tuple[str, Cluster], ...]:
+    return ("source", ctx.source), ("target", ctx.target)
+
+
+def _described(side: str, cluster: Cluster, topic: str) -> TopicDescription:
+    found = cluster.topics([topic]).get(topic)
+    if found is None:
+        raise Refused(f"topic {topic} was deleted on the {side} just now", remedy=_RUN_AGAIN)
+    return found
+
+
+def _obstacle(step: TopicStep, logs: _Logs) -> tuple[str, str] | None:
+    """Why a topic cannot be compared, though it stands still, with what helps."""
+    if step.declared.source_topic_id != logs.ids[0]:
+        return (
+            "the source's topic was recreated since an earlier run was about to adopt its copy",
+            "delete it on the target, and let the mirror copy it: what it holds is of the topic that is gone",
+        )
+    for tp, ends in sorted(logs.here.items()):
+        if ends.undecided:
+            # What MirrorMaker copied from behind it would look like records of somebody else.
+            return (
+                f"a transaction is open in partition {tp.partition} on the source, from offset {ends.end} on",
+                "wait until it ends, then run this again",
+            )
+    return None
+
+
+def _compared(ctx: Context, logs: _Logs) -> tuple[Match, ...]:
+    here, there = logs.here, logs.there
     progress = _Progress(ctx, sum(ends.end - ends.start for ends in there.values()))
     wires = [
         {**cluster.wire(), "client_id": f"{ctx.link.transactional_id}.adopt"} for cluster in (ctx.source, ctx.target)
@@ -294,7 +362,7 @@ def _compared(ctx: Context, topic: str) -> tuple[Match, ...]:
         return found
 
     with open_logs(*wires) as (source, target):
-        return tuple(one(tp, source, target) for tp in tps)
+        return tuple(one(tp, source, target) for tp in sorted(there))
 
 
 class _Progress:
@@ -312,63 +380,105 @@ class _Progress:
             self._ctx.log(f"{tp}: {self.done + offsets:,} of {self._offsets:,} offsets of its topic compared")
 
 
-def _judged(ctx: Context, topic: str, matches: tuple[Match, ...], choices: Choices) -> Adoption:
-    found = partial(Adoption, topic=topic, here=ctx.target.topic_here(topic), matches=matches)
-    troubles = [f"partition {match.tp.partition}: {match.trouble}" for match in matches if match.trouble]
+def _judged(ctx: Context, topic: str, ids: tuple[str, str], matches: tuple[Match, ...], choices: Choices) -> Adoption:
+    here = ctx.target.topic_here(topic)
+    found = partial(Adoption, topic=topic, here=here, matches=matches, ids=ids)
+    troubles = [f"partition {match.tp.partition}: {why}" for match in matches if (why := _trouble(match))]
     counts = {kind: sum(match.counts().get(kind, 0) for match in matches) for kind in Mismatch}
     open_ = {kind: count for kind, count in counts.items() if count and kind is not Mismatch.OLDER}
     if ctx.plan.mirror.start != "earliest" or choices.accept_expired:
         open_.pop(Mismatch.EXPIRED, None)
-    can_be_kept = all(len(_kept(match)) <= _MOST_KEPT for match in matches)
-    if choices.keep_extra and can_be_kept:
+    if choices.keep_extra:
         open_ = {kind: count for kind, count in open_.items() if kind not in _KEEPABLE}
     if not (troubles or open_):
         return found(fate=Fate.ADOPTED)
     why = "; ".join([*troubles, *(f"{count:,} records {kind}" for kind, count in open_.items())])
-    if choices.copy_again:
+    again = _AGAIN
+    if not _is_copy(matches):
+        why += "; too little of it is the source's to be a copy that may be deleted here"
+        again = f"delete {here} on the target by hand if nobody needs it: `create` and `mirror` then copy the topic"
+    elif choices.copy_again:
         return found(fate=Fate.COPIED_AGAIN, why=why)
     remedies = []
     if not troubles and open_.keys() <= {*_KEEPABLE, Mismatch.EXPIRED}:
-        if open_.keys() & _KEEPABLE and can_be_kept:
+        if open_.keys() & _KEEPABLE:
             remedies.append("`--keep-extra` leaves on the target what the source has not, and its consumers get it")
         if Mismatch.EXPIRED in open_:
             remedies.append("`--accept-expired` goes on without what the target has deleted")
-    return found(
-        fate=Fate.LEFT, why=why, remedy="; or ".join([" and ".join(remedies), _AGAIN] if remedies else [_AGAIN])
+    return found(fate=Fate.LEFT, why=why, remedy="; or ".join([" and ".join(remedies), again] if remedies else [again]))
+
+
+def _trouble(match: Match) -> str:
+    if match.trouble or (stretches := len(_kept(match))) <= _MOST_KEPT:
+        return match.trouble
+    return f"the target has {stretches} stretches beside the copy, and at most {_MOST_KEPT} are kept"
+
+
+def _is_copy(matches: Sequence[Match]) -> bool:
+    """Whether a topic may be deleted as a copy: it has records of the source, and not more of somebody else. Where a
+    partition has no map, all that is in no run counts as somebody else's."""
+    shared = sum(match.records for match in matches)
+    foreign = sum(
+        match.target.end - match.target.start - match.records
+        if match.trouble
+        else match.counts().get(Mismatch.FOREIGN, 0)
+        for match in matches
     )
+    return 0 < shared >= foreign
 
 
 def _kept(match: Match) -> list[tuple[int, int]]:
-    """Where the target holds what no run covers, in order, neighbours joined."""
+    """Where the target holds what no run covers, in order, neighbours and overlapping ones joined."""
     spans = sorted(span for kind in (*_KEEPABLE, Mismatch.OLDER) for span in match.differences.get(kind, ()))
     joined: list[tuple[int, int]] = []
     for span in spans:
-        start = joined.pop()[0] if joined and joined[-1][1] == span.start else span.start
-        joined.append((start, span.end))
+        if joined and joined[-1][1] >= span.start:
+            start, end = joined.pop()
+            joined.append((start, max(end, span.end)))
+        else:
+            joined.append((span.start, span.end))
     return joined
 
 
 # -- what is written ------------------------------------------------------------------------------------------------
 
 
-def _take(ctx: Context, adoption: Adoption, choices: Choices) -> None:
+def _take(ctx: Context, adoption: Adoption) -> None:
+    # One may have been started since.
+    _require_no_mirror(ctx)
     (step,) = steps(ctx, only=[adoption.topic], compared=[adoption.topic])
     if step.problem:
         raise Refused(f"{step.name}: {step.problem}", remedy=step.remedy)
+    _require_same(ctx, adoption)
     create.take_filled(ctx, step, partial(_note, ctx, adoption, step))
 
 
-def _note(ctx: Context, adoption: Adoption, step: TopicStep, topic: TopicDescription) -> None:
-    """Note the map, and then the topic, in the link. Raises Refused if the target's log has changed since it was
-    compared."""
-    now = ctx.target.ends(topic.topic_partitions)
+def _require_same(ctx: Context, adoption: Adoption) -> None:
+    """Raises Refused if either topic is not the one that was compared, or its log has changed since."""
+    name, tps = adoption.topic, {match.tp for match in adoption.matches}
+    for (side, cluster), compared in zip(_sides(ctx), adoption.ids, strict=True):
+        topic = _described(side, cluster, name)
+        if topic.topic_id != compared:
+            raise Refused(f"topic {name} was recreated on the {side} while it was compared", remedy=_RUN_AGAIN)
+        if {*topic.topic_partitions} != tps:
+            raise Refused(f"topic {name} was given partitions on the {side} while it was compared", remedy=_RUN_AGAIN)
+    now = ctx.target.ends(tps)
     changed = [str(match.tp) for match in adoption.matches if now.get(match.tp) != match.target]
     if changed:
         raise Refused(
             f"records were written, or deleted, on the target while it was compared: {listed(changed)}",
             remedy="see that MirrorMaker is stopped, then run this again",
         )
-    pin = LinkTopic.of(step.name, step.declared.source_topic_id, topic.topic_id)
+    here = ctx.source.ends(tps, committed=True)
+    if lost := [str(match.tp) for match in adoption.matches if here[match.tp].end < match.source.end]:
+        raise Refused(f"the source lost records while it was compared: {listed(lost)}", remedy=_RUN_AGAIN)
+
+
+def _note(ctx: Context, adoption: Adoption, step: TopicStep, _topic: TopicDescription) -> None:
+    """Note the map, and then the topic, in the link. Raises Refused if either topic has changed since it was
+    compared."""
+    _require_same(ctx, adoption)
+    pin = LinkTopic.of(step.name, *adoption.ids)
     keys = {pin.name: pin.key}
     note_pins = partial(
         ctx.link.pin,
@@ -429,22 +539,32 @@ def _require_unread(ctx: Context, doomed: Sequence[Adoption]) -> None:
 
 
 def _delete(ctx: Context, doomed: Sequence[Adoption]) -> None:
-    ids = {name: topic.topic_id for name, topic in ctx.target.topics([one.topic for one in doomed]).items()}
-    outgoing = [
-        delete.Outgoing(topic=topic, action=delete.Action.DELETE, topic_id=topic_id) for topic, topic_id in ids.items()
-    ]
-    for one in outgoing:
-        cancellation.require_none(ctx)
-        delete.delete(ctx, one)
-    delete.await_gone(ctx, outgoing)
+    _require_no_mirror(ctx)
+    topics = [one.topic for one in doomed]
+    create.lock(ctx, topics)
+    try:
+        outgoing = [
+            delete.Outgoing(topic=one.topic, action=delete.Action.DELETE, topic_id=one.ids[1]) for one in doomed
+        ]
+        for one, out in zip(doomed, outgoing, strict=True):
+            cancellation.require_none(ctx)
+            _require_same(ctx, one)
+            # Before: what a killed run has pinned would halt the mirror once the topic is another one.
+            ctx.link.unpin([one.topic])
+            delete.delete(ctx, out)
+        delete.await_gone(ctx, outgoing)
+        ctx.journal.forget_all(INTENT, topics)
+    finally:
+        # `release` knows of no topic that has neither a record nor an intent.
+        ctx.journal.unlock(sorted({*topics} - ctx.journal.all(INTENT).keys()))
 
 
 def _decision(found: Sequence[Adoption]) -> Decision:
     counts = {fate: sum(one.fate is fate for one in found) for fate in Fate}
-    message = ", ".join(f"{count} topics {fate}" for fate, count in counts.items() if count) or "no topic to adopt"
+    parts = [f"{count} topics {fate.in_words}" for fate, count in counts.items() if count]
     return Decision(
         exit_code=1 if counts[Fate.LEFT] else 0,
-        message=message,
+        message=", ".join(parts) or "no topic to adopt",
         facts={str(fate).replace(" ", "_"): count for fate, count in counts.items()},
         value=tuple(found),
     )

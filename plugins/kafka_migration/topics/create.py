@@ -103,7 +103,7 @@ def _settled(ctx: Context, done: Sequence[TopicStep]) -> tuple[Drift, ...]:
 def take(ctx: Context, todo: Sequence[TopicStep]) -> None:
     """Lock the topics of ``todo``, which have no problem, and create or adopt what is missing. Raises Refused if
     another migration holds one, or once this one is cancelled."""
-    _lock(ctx, todo)
+    lock(ctx, [step.name for step in todo])
     by_action: dict[Action, list[TopicStep]] = {action: [] for action in Action}
     for step in todo:
         by_action[step.action].append(step)
@@ -124,13 +124,14 @@ def take_filled(ctx: Context, step: TopicStep, note: Callable[[TopicDescription]
 
     Raises as :func:`take`, and what ``note`` raises; the next call begins again.
     """
-    _lock(ctx, [step])
+    lock(ctx, [step.name])
     _adopt(ctx, step, note)
 
 
-def _lock(ctx: Context, todo: Sequence[TopicStep]) -> None:
+def lock(ctx: Context, topics: Sequence[str]) -> None:
+    """Lock ``topics``. Raises Refused if another migration holds one, or once this one is cancelled."""
     cancellation.require_none(ctx)
-    taken = ctx.journal.lock([step.name for step in todo], at=ctx.stamp())
+    taken = ctx.journal.lock(topics, at=ctx.stamp())
     if taken:
         raise Refused(
             "other migrations hold topics of this plan: "

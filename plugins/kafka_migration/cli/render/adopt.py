@@ -39,7 +39,7 @@ def outcome(decision: Decision, *, applied: bool) -> RenderableType:
 
 def _row(adoption: Adoption) -> tuple[str, ...]:
     count = str(len(adoption.matches)) if adoption.matches else ""
-    return adoption.topic, count, f"{adoption.records:,}" if count else "", str(adoption.fate), adoption.why
+    return adoption.topic, count, f"{adoption.records:,}" if count else "", adoption.fate.in_words, adoption.why
 
 
 def _differences(adoption: Adoption) -> Iterator[tuple[str, ...]]:
