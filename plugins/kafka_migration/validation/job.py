@@ -26,6 +26,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,7 +39,7 @@ from kafka_migration.compare.job import BATCH, RECORD
 from kafka_migration.compare.orders import Orders, Wires
 from kafka_migration.compare.reading import SHORT_SECONDS
 from kafka_migration.compare.records.compacted import outcomes
-from kafka_migration.compare.records.confirm import confirmed
+from kafka_migration.compare.records.confirm import DISAGREE, confirmed
 from kafka_migration.compare.records.spark_source import Connections
 from kafka_migration.compare.request import PartitionRange, ValidationRequest
 from kafka_migration.compare.segments import cut
@@ -169,9 +170,10 @@ def run(
     by_record = [one for one in found if one.level == RECORD]
     if by_record:
         agreed = confirmed(spark, request, by_record, orders[RECORD], connections, secrets=secrets, log=log)
-        # It was kept as it was found.
+        # They were kept as they were found. A reader that errs once is trusted with none of what it read.
         if doubted := [one for one, before in zip(agreed, by_record, strict=True) if one.failure != before.failure]:
-            on_read(doubted)
+            wrong = any(one.failure.startswith(DISAGREE) for one in doubted)
+            on_read([replace(one, failure=one.failure or DISAGREE) for one in agreed] if wrong else doubted)
         found = [*(one for one in found if one.level != RECORD), *agreed]
     seconds = round(time.monotonic() - began, 3)
     return DigestReport.of(request.id, found, seconds=seconds, second=second)

@@ -218,10 +218,13 @@ class LogReader:
     async def _one(self, tp: TopicPartition, at: int) -> Fetched:
         node = self._cluster.leaders[tp].node
         wanted = [FetchFrom(tp, at, _FETCH_BYTES)]
-        (answer,) = await fetch(
+        answers = await fetch(
             self._cluster, node, wanted, max_wait_ms=_WAIT_MS, max_bytes=_FETCH_BYTES, committed=self._committed
         )
-        return answer
+        if not answers:
+            # A quota's doing.
+            raise kafka_errors.ThrottlingQuotaExceededError()
+        return answers[0]
 
     def _again(self, tp: TopicPartition) -> None:
         self._cluster.forget_leaders([tp])

@@ -30,6 +30,7 @@ _SHARE = 0.01
 _OFFSETS = 10_000
 #: A cleaner, or what expires, may come between two readings.
 _TRIES = 3
+DISAGREE = "two readers disagree"
 #: After so many failed jobs the cluster is the trouble, or what the JVM knows of it.
 _MOST_FAILURES = 6
 
@@ -185,7 +186,7 @@ def _difference(
         )
         if not _agree(found, other)
     )
-    return why and f"two readers disagree at source offsets {stretch.source}: {why}"
+    return why and f"{DISAGREE} at source offsets {stretch.source}: {why}"
 
 
 def _agree(ours: Digest, theirs: Digest) -> bool:
