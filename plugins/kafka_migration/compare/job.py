@@ -45,7 +45,7 @@ _READERS = {
 _SHARES_PER_SLOT = 4
 _WAVES_AT_ONCE = 2
 #: Of a share, on one side: half a minute of work at the most, and no less than is worth a task.
-_MOST_BYTES, _LEAST_BYTES = 1 << 30, 16 << 20
+_MOST_BYTES, _LEAST_BYTES = 256 << 20, 16 << 20
 #: As far as nothing was read of a topic.
 _BYTES_AN_OFFSET = 1000.0
 #: After so many failed jobs the cluster is the trouble, not a segment.
@@ -201,6 +201,9 @@ class _Work:
         slots = max(1, self._spark.sparkContext.defaultParallelism)
         count = _SHARES_PER_SLOT * slots
         most = min(_MOST_BYTES, max(_LEAST_BYTES, sum(map(self._weight, self._waiting)) / count))
+        if not self._found:
+            # At first a little: it shows how large records are, and that it goes on.
+            count, most = slots, _LEAST_BYTES
         shares: list[list[_Part]] = []
         share: list[_Part] = []
         size = 0.0

@@ -33,8 +33,9 @@ PACKAGES = (
     "zstandard",
 )
 
-#: What a cluster with Kerberos needs besides, if it is installed here.
-FOR_KERBEROS = ("decorator", "gssapi")
+#: What executors work without, as long as it is not installed here, by the package that shows that it is: what a
+#: cluster with Kerberos needs, and what decodes records for validation.
+OPTIONAL = {"gssapi": ("decorator", "gssapi"), "numba": ("llvmlite", "numba")}
 
 #: The folder that Spark unpacks the archive to, in each executor's working directory.
 FOLDER = "environment"
@@ -49,8 +50,8 @@ def versions() -> dict[str, str]:
 
 
 def _packages() -> tuple[str, ...]:
-    is_there = find_spec("gssapi") is not None
-    return (*PACKAGES, *FOR_KERBEROS) if is_there else PACKAGES
+    there = [names for package, names in OPTIONAL.items() if find_spec(package) is not None]
+    return (*PACKAGES, *(name for names in there for name in names))
 
 
 def python() -> str:
