@@ -220,8 +220,8 @@ def test_slots_are_asked_for_again_with_each_wave(reading, monkeypatch):
     monkeypatch.setattr(job, "_LEAST_BYTES", 1)
     slots = iter([1, 1, *[5] * 100])
     _, waves = reading(lambda _orders, tiles: _found(tiles, size=10_000_000), _ranges(), slots=slots)
-    # The first two are small: nothing is known yet.
-    assert [len(wave) for wave in waves][:3] == [1, 1, 20]
+    # The first one is small: nothing is known yet.
+    assert [len(wave) for wave in waves][:3] == [1, 4, 20]
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -13,6 +13,7 @@ breaks it stands alone.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -200,9 +201,13 @@ class _Work:
     def _wave(self) -> list[list[_Part]]:
         slots = max(1, self._spark.sparkContext.defaultParallelism)
         count = _SHARES_PER_SLOT * slots
-        most = min(_MOST_BYTES, max(_LEAST_BYTES, sum(map(self._weight, self._waiting)) / count))
-        if not self._found:
-            # At first a little: it shows how large records are, and that it goes on.
+        total = sum(map(self._weight, self._waiting))
+        # In as many waves as it takes, and those alike: what is left over would keep one slot busy at the end.
+        waves = math.ceil(total / (count * _MOST_BYTES))
+        most = max(_LEAST_BYTES, total / (count * max(1, waves)))
+        self._waves += 1
+        if self._waves == 1:
+            # A little: it shows how large records are, and that it goes on.
             count, most = slots, _LEAST_BYTES
         shares: list[list[_Part]] = []
         share: list[_Part] = []
