@@ -1,4 +1,4 @@
-"""Which stretches a third reader reads again, and what becomes of what it says."""
+"""Which stretches a third reader reads again, and what follows where it disagrees."""
 
 from __future__ import annotations
 

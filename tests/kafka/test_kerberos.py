@@ -1,4 +1,4 @@
-"""Kerberos: each client gets in by its connection's own keytab, or says why not; tickets are renewed by themselves."""
+"""Kerberos: each client gets in by its connection's own keytab, or the reason is named; tickets are renewed by themselves."""
 
 from __future__ import annotations
 

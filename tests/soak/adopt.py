@@ -202,7 +202,7 @@ class Scene:
         return read(self.source, self.places), {(t.removeprefix(f"{ALIAS}."), n): r for (t, n), r in there.items()}
 
     def copied(self) -> dict[Place, int]:
-        """Where the target's logs end by now, as far as they have leaders to say so."""
+        """Where the target's logs end by now, as far as they have leaders."""
         admin = AdminClient({"bootstrap.servers": self.target, "log_level": 0})
         known = admin.list_topics(timeout=30).topics
         wanted = [place for place in self.there if place[0] in known]

@@ -180,6 +180,11 @@ class SegmentOutcome:
         return TopicPartition(self.topic, self.partition)
 
     @property
+    def place(self) -> tuple[str, int, int]:
+        """By which outcomes are sorted: topic, partition, first source offset."""
+        return self.topic, self.partition, self.start
+
+    @property
     def is_same(self) -> bool:
         """Whether it was read, and both sides are the same."""
         return not self.failure and is_same(self.source, self.target)

@@ -28,6 +28,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -197,7 +198,7 @@ def sample(
     ``seed`` chooses the same, whatever order they came in."""
     must: list[SegmentOutcome] = []
     others: list[SegmentOutcome] = []
-    for outcome in sorted(outcomes, key=_place):
+    for outcome in sorted(outcomes, key=attrgetter("place")):
         if outcome.failure:
             continue
         if not outcome.is_same or (outcome.topic, outcome.partition, outcome.segment) in twice:
@@ -211,7 +212,7 @@ def sample(
         topic=lambda outcome: outcome.topic,
         traits=lambda outcome: outcome.traits,
     )
-    return sorted([*must, *chosen], key=_place)
+    return sorted([*must, *chosen], key=attrgetter("place"))
 
 
 def _ranges_of(request: ValidationRequest, chosen: Sequence[SegmentOutcome]) -> list[PartitionRange]:
@@ -224,7 +225,3 @@ def _ranges_of(request: ValidationRequest, chosen: Sequence[SegmentOutcome]) -> 
         for range_ in whole[one.tp]
         if range_.source_start <= one.start and one.end <= range_.source_end
     ]
-
-
-def _place(outcome: SegmentOutcome) -> tuple[str, int, int]:
-    return outcome.topic, outcome.partition, outcome.start

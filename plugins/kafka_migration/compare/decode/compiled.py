@@ -144,6 +144,18 @@ def _varint(data, at, end):  # type: ignore[no-untyped-def]
     return np.int64(0), end + 1
 
 
+@njit
+def _field(data, at, end, content):  # type: ignore[no-untyped-def]
+    """The size of the field at byte ``at``, below 0 for null, the byte behind it, and ``content`` continued by it;
+    ``end + 1`` for the byte where the data end first."""
+    size, at = _varint(data, at, end)
+    if size < 0:
+        return size, at, content
+    if size > end - at:
+        return size, end + 1, content
+    return size, at + size, _hash(data, at, size, content)
+
+
 @njit(nogil=True, cache=True)
 def _decode(data, ends, facts, numbers, hashes):  # type: ignore[no-untyped-def]
     """Which section is damaged, and how; fills ``numbers`` and ``hashes``, rows of :class:`.Columns`."""
@@ -167,25 +179,15 @@ def _decode(data, ends, facts, numbers, hashes):  # type: ignore[no-untyped-def]
                 return which, _UNFIT
             before = delta
             flags, total, content = np.int64(0), np.int64(0), _SEED
-            size, at = _varint(data, at, end)
+            size, at, content = _field(data, at, end, content)
             if size < 0:
                 flags |= KEY_IS_NULL
-            else:
-                if size > end - at:
-                    return which, _EARLY
-                content = _hash(data, at, size, content)
-                at += size
-                total += size
+            total += max(size, 0)
             hashes[1, row] = content
-            size, at = _varint(data, at, end)
+            size, at, content = _field(data, at, end, content)
             if size < 0:
                 flags |= VALUE_IS_NULL
-            else:
-                if size > end - at:
-                    return which, _EARLY
-                content = _hash(data, at, size, content)
-                at += size
-                total += size
+            total += max(size, 0)
             headers, at = _varint(data, at, end)
             if at > end:
                 return which, _EARLY
@@ -194,19 +196,13 @@ def _decode(data, ends, facts, numbers, hashes):  # type: ignore[no-untyped-def]
             if headers > 0:
                 first, lacking = at, 0
                 for _ in range(headers):
-                    size, at = _varint(data, at, end)
-                    if size < 0 or size > end - at:
+                    size, at, content = _field(data, at, end, content)
+                    if size < 0 or at > end:
                         return which, _EARLY
-                    content = _hash(data, at, size, content)
-                    at += size
-                    size, at = _varint(data, at, end)
-                    if size < 0:
-                        lacking += 1
-                    else:
-                        if size > end - at:
-                            return which, _EARLY
-                        content = _hash(data, at, size, content)
-                        at += size
+                    size, at, content = _field(data, at, end, content)
+                    if at > end:
+                        return which, _EARLY
+                    lacking += size < 0
                 if lacking:
                     # Their places stand behind all headers in the hash, so they are gone through once more.
                     again = first

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from kafka_migration.compare.digests import SOURCE, TARGET, Digest, SegmentOutcome
@@ -74,7 +75,7 @@ def stretches(request: ValidationRequest, outcomes: Sequence[SegmentOutcome]) ->
     """What is read again: drawn by the request's seed from segments that hold records, so that every trait of their
     batches is in it, and topics take turns."""
     share = min(_SHARE, request.sample)
-    able = sorted((one for one in outcomes if one.source.rows and not one.failure), key=_place)
+    able = sorted((one for one in outcomes if one.source.rows and not one.failure), key=attrgetter("place"))
     if not share or not able:
         return []
     chance = random.Random(request.seed)
@@ -89,7 +90,7 @@ def stretches(request: ValidationRequest, outcomes: Sequence[SegmentOutcome]) ->
     for range_ in request.ranges:
         ranges.setdefault(range_.tp, []).append(range_)
     found = []
-    for one in sorted(chosen, key=_place):
+    for one in sorted(chosen, key=attrgetter("place")):
         # Several of a partition may be asked for, around what an earlier validation found equal.
         whole = next(
             range_ for range_ in ranges[one.tp] if range_.source_start <= one.start and one.end <= range_.source_end
@@ -99,10 +100,6 @@ def stretches(request: ValidationRequest, outcomes: Sequence[SegmentOutcome]) ->
             # Spark's source would read what is left out, too: it may be damaged.
             found.append(stretch)
     return found
-
-
-def _place(outcome: SegmentOutcome) -> tuple[str, int, int]:
-    return outcome.topic, outcome.partition, outcome.start
 
 
 def _stretch(whole: PartitionRange, one: SegmentOutcome, chance: random.Random) -> PartitionRange:
