@@ -1,4 +1,4 @@
-"""Kerberos: each client gets in by its connection's own keytab, or the reason is named; tickets are renewed by themselves."""
+"""Kerberos: each client gets in by its connection's own keytab, or the reason is named; tickets are renewed."""
 
 from __future__ import annotations
 
