@@ -32,6 +32,7 @@ from kafka_migration.compare.reading import LONG_SECONDS
 from kafka_migration.compare.request import PartitionRange, ValidationRequest
 from kafka_migration.compare.segments import parts, tiles
 from kafka_migration.domain.hiding import hidden
+from kafka_migration.domain.spark_worker import keep_imports, keep_memory
 from kafka_migration.domain.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -94,7 +95,11 @@ def in_turns(every: Iterable[Tile], leaders: Leaders) -> list[Tile]:
 
 def _task(orders: Orders) -> Callable[[Share], Answer]:
     def work(share: Share) -> Answer:
-        answer: Answer = import_module(_READERS[orders.level]).obey(orders, share)
+        keep_memory()
+        try:
+            answer: Answer = import_module(_READERS[orders.level]).obey(orders, share)
+        finally:
+            keep_imports()
         return answer
 
     return work
