@@ -210,7 +210,19 @@ def test_lz4_of_any_client_is_read_from_blocks_and_from_frames(options: dict[str
 def test_lz4_that_ends_early_is_damaged(cut: int) -> None:
     batch = made_batch([b"a" * 300])
     with pytest.raises(Damaged, match="offset 0: it cannot be decompressed"):
-        _all_of(_packed(batch, LZ4, lambda data: lz4.frame.compress(data, block_linked=False, store_size=False)[:-cut]))
+        _all_of(_packed(batch, LZ4, lambda data: _frame(data)[:-cut]))
+
+
+def test_bytes_behind_a_frame_of_lz4_are_more_of_it_or_damage() -> None:
+    batch = made_batch([b"a" * 300])
+    two = _all_of(_packed(batch, LZ4, lambda data: _frame(data[:100]) + _frame(data[100:])))
+    assert two.hashes.tolist() == _all_of(batch).hashes.tolist()
+    with pytest.raises(Damaged, match="offset 0: it cannot be decompressed"):
+        _all_of(_packed(batch, LZ4, lambda data: _frame(data) + b"more"))
+
+
+def _frame(data: bytes) -> bytes:
+    return lz4.frame.compress(data, block_linked=False, store_size=False)
 
 
 @pytest.mark.parametrize("magic", [0, 1])
