@@ -222,7 +222,7 @@ def test_bytes_behind_a_frame_of_lz4_are_more_of_it_or_damage() -> None:
 
 
 def _frame(data: bytes) -> bytes:
-    return lz4.frame.compress(data, block_linked=False, store_size=False)
+    return bytes(lz4.frame.compress(data, block_linked=False, store_size=False))
 
 
 @pytest.mark.parametrize("magic", [0, 1])
