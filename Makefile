@@ -18,7 +18,7 @@ export PYTHONPATH := $(CURDIR)/plugins:$(CURDIR)
 # Hundreds of processes are started, and each would compile again what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-kerberos lock lint format test test-long docs conformance kill-test upgrade airflow-check test-ui races crash-matrix security-matrix translate-check adopt-check chaos chaos-cut mutation bench-mirror bench-latency bench-switch bench-scale bench-validate bench-fleet bench-access bench-board alerts-check fuzz-reader demo demo-secure demo-kerberos demo-installed demo-full up down brokers brokers-down clean
+.PHONY: help setup setup-kerberos lock lint format test test-long docs conformance kill-test upgrade airflow-check test-ui races crash-matrix security-matrix translate-check adopt-check chaos chaos-cut mutation bench-mirror bench-latency bench-switch bench-scale bench-validate bench-fleet bench-spread bench-access bench-board alerts-check fuzz-reader demo demo-secure demo-kerberos demo-installed demo-full up down brokers brokers-down clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -130,6 +130,9 @@ bench-validate: setup ## Both levels of validation, against the mirror's rate an
 
 bench-fleet: setup ## How a validation of 100 TB on 50 executors would be driven: jobs, the driver's time and memory, hours
 	$(BIN)/python -m bench.fleet $(ARGS)
+
+bench-spread: setup ## Four executors, three brokers: how even a validation's work is, and whom a lost one takes along
+	$(BIN)/python -m bench.spread $(ARGS)
 
 bench-access: setup ## 10,000 ACLs and their users' quotas: planned, made on the target, read back, removed
 	$(BIN)/python -m bench.access $(ARGS)

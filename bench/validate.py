@@ -30,6 +30,7 @@ from bench.processes import end_with_parent
 from demo.brokers import EmbeddedKafka
 from kafka_migration.compare.decode.columns import COMPILED, PLAIN
 from kafka_migration.compare.digests import SOURCE, TARGET
+from kafka_migration.compare.orders import Wires
 from kafka_migration.compare.request import PartitionRange, ValidationRequest
 from kafka_migration.compare.result import Equality
 from kafka_migration.compare.session import open_session
@@ -102,8 +103,14 @@ class Comparison:
             session.stop()
         return Rates(self.data.records / cold, self.data.records / statistics.median(warm))
 
-    def _once(self, session: Any, level: Level) -> None:
-        request = ValidationRequest(
+    @property
+    def wires(self) -> Wires:
+        """How both clusters are reached."""
+        return {side: cluster.kafka_python() for side, cluster in self._clusters.items()}
+
+    def request(self, level: Level) -> ValidationRequest:
+        """Everything, at this level."""
+        return ValidationRequest(
             id=str(uuid.uuid4()),
             migration=self.plan.name,
             source=self.plan.source,
@@ -112,13 +119,11 @@ class Comparison:
             ranges=self._ranges,
             level=level,
         )
-        report = run(
-            session,
-            request,
-            {side: it.jvm() for side, it in self._clusters.items()},
-            {side: it.kafka_python() for side, it in self._clusters.items()},
-            log=self.lines.append,
-        )
+
+    def _once(self, session: Any, level: Level) -> None:
+        request = self.request(level)
+        connections = {side: cluster.jvm() for side, cluster in self._clusters.items()}
+        report = run(session, request, connections, self.wires, log=self.lines.append)
         results = judge(request, report, {})
         records = sum(it.source.rows for it in results if it.source)
         if any(it.verdict is not Equality.EQUAL for it in results) or records != self.data.records:
@@ -181,7 +186,8 @@ def _fetch_all(source: str, target: str, tps: list[TopicPartition], gate: Any, t
     net.close()
 
 
-def _mirrored(migration: Migration, target: str, data: Data) -> Copied:
+def mirrored(migration: Migration, target: str, data: Data) -> Copied:
+    """Copy everything once; how long that took."""
     migration.run("create")
     with migration.mirroring("--until-caught-up") as (process, log):
         copied = watch_copy(
@@ -202,7 +208,7 @@ def _case(
     copies = []
     for number in range(1, rounds + 1):
         migration = Migration(folder, source.bootstrap_servers, target.bootstrap_servers, [data.topic])
-        copies.append(_mirrored(migration, target.bootstrap_servers, data).records_per_s)
+        copies.append(mirrored(migration, target.bootstrap_servers, data).records_per_s)
         say(f"{name}: mirror, round {number}: {copies[-1]:,.0f} records/s")
         if number < rounds:
             migration.run("release")
