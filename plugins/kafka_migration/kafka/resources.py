@@ -203,24 +203,26 @@ class ResourceCalls(TopicCalls):
         need not have them. Passwords stay here: brokers get them salted. Needs Alter on the cluster. If this raises,
         some of them may have been changed."""
         raw, asked = self._clients.raw(), self._clients.asked("Alter", "cluster (SCRAM users)")
-        numbers = {name: number for number, name in _SCRAM.items()}
-        request = AlterUserScramCredentialsRequest(
-            upsertions=[
-                _salted(user.user, numbers[name], iterations, password)
-                for user, password in made.items()
-                for name, iterations in user.credentials
-            ],
-            deletions=[
-                AlterUserScramCredentialsRequest.ScramCredentialDeletion(name=user.user, mechanism=numbers[name])
-                for user in removed
-                for name, _ in user.credentials
-            ],
-        )
+        kind, going = AlterUserScramCredentialsRequest.ScramCredentialDeletion, list(removed)
+        # Brokers alter a user once in a request, so each mechanism has its own.
+        requests = [
+            AlterUserScramCredentialsRequest(
+                upsertions=[
+                    _salted(user.user, number, iterations, password)
+                    for user, password in made.items()
+                    for mechanism, iterations in user.credentials
+                    if mechanism == name
+                ],
+                deletions=[kind(name=user.user, mechanism=number) for user in going if name in dict(user.credentials)],
+            )
+            for number, name in _SCRAM.items()
+        ]
 
         async def ask() -> None:
-            for user in (await raw.send(request, await raw.controller())).results:
-                if user.error_code != RESOURCE_NOT_FOUND:
-                    raw.require(asked, user.error_code, user.error_message)
+            for request in requests:
+                for user in (await raw.send(request, await raw.controller())).results:
+                    if user.error_code != RESOURCE_NOT_FOUND:
+                        raw.require(asked, user.error_code, user.error_message)
 
         raw.run(asked, ask)
 
