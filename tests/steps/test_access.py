@@ -18,7 +18,7 @@ from kafka_migration.fence import record
 from kafka_migration.fence.bans import BACK_WRITES, EARLY_WRITES, Ban
 from kafka_migration.fence.record import FenceRecord, FenceState, Snapshot
 from kafka_migration.groups.record import Step
-from kafka_migration.kafka.types import Acl, Quota
+from kafka_migration.kafka.types import Acl, Quota, ScramUser
 from kafka_migration.link import lifecycle, seal, switched
 from kafka_migration.link.switched import Switch, SwitchState
 from kafka_migration.migration import cancellation, joined
@@ -38,6 +38,7 @@ ALL = (DENIED, READ, WRITE)
 THEIRS = acl("User:stranger", "READ", "shop.orders")
 RATE = Quota(entity=(("user", "app"),), limits=(("producer_byte_rate", 1048576.0),))
 UNASKED = {"approvals": {"plan": False}}
+DISABLED = {"access": {"users": {"disabled": True}}}
 
 
 class Locked(PermissiveCluster):
@@ -132,6 +133,7 @@ class Mortal:
     def __init__(self, cluster: Any, killer: Killer, seen: tuple[Acl, ...] | None) -> None:
         self._cluster, self._seen = cluster, seen
         self.alter_quotas = killer.around(cluster.alter_quotas)
+        self.alter_scram_users = killer.around(cluster.alter_scram_users)
         self._create, self._delete = killer.around(cluster.create_acls), killer.around(cluster.delete_acls)
 
     def acls(self) -> tuple[Acl, ...]:
@@ -152,7 +154,7 @@ class Mortal:
 
 
 def _mortal(shop: Migration, killer: Killer, seen: tuple[Acl, ...] | None = None) -> Context:
-    ctx = shop.ctx(**UNASKED)
+    ctx = shop.ctx(**UNASKED, **DISABLED)
     ctx.target = Mortal(shop.target, killer, seen)  # type: ignore[assignment]
     ctx.journal = Journal(MortalStore(shop.store, killer), "shop")
     return ctx
@@ -160,6 +162,7 @@ def _mortal(shop: Migration, killer: Killer, seen: tuple[Acl, ...] | None = None
 
 @pytest.mark.parametrize("goes_on", [True, False])
 def test_killed_at_any_change_nothing_is_left_that_is_not_removed(shop: Migration, goes_on: bool) -> None:
+    shop.source.users = [ScramUser(user="app", credentials=(("SCRAM-SHA-512", 8192),))]
     at = 0
     while True:
         at += 1
@@ -168,8 +171,8 @@ def test_killed_at_any_change_nothing_is_left_that_is_not_removed(shop: Migratio
             make(shop, _mortal(shop, killer))
         except Killed:
             if goes_on:
-                make(shop)
-                assert not access.look(shop.ctx()).missing, at
+                make(shop, shop.ctx(**UNASKED, **DISABLED))
+                assert not access.look(shop.ctx(**DISABLED)).missing, at
         ended = killer.seen < at
         backwards = 0
         while True:
@@ -180,11 +183,11 @@ def test_killed_at_any_change_nothing_is_left_that_is_not_removed(shop: Migratio
             except Killed:
                 continue
             break
-        assert (there(shop), shop.target.client_quotas) == (set(), []), at
+        assert (there(shop), shop.target.client_quotas, shop.target.users) == (set(), [], []), at
         assert not grants.made(shop.ctx().journal), at
         if ended:
             break
-    assert at > 12
+    assert at > 16
 
 
 def _second(shop: Migration, **fields: Any) -> Context:

@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 
 from demo.brokers.certificates import Authority
-from kafka_migration.domain.checks import Verdict
 from kafka_migration.domain.errors import CouldNotFindOut, Refused
 from kafka_migration.groups import hooks as hooks_module
 from kafka_migration.groups.hooks import (
@@ -36,7 +35,7 @@ from kafka_migration.groups.hooks import (
     run_for_password,
     run_hook,
 )
-from kafka_migration.plans.access import Access, ScramUsers
+from kafka_migration.plans.access import ScramUsers
 from kafka_migration.plans.load import restore_plan
 from kafka_migration.plans.model import Plan
 from tests.steps.hook_server import HookServer
@@ -316,14 +315,6 @@ def test_command_for_a_password_that_fails_or_hangs_shows_nothing_of_its_output(
     with pytest.raises(HookUnanswered, match=r"did not end within 0\.2 s") as hung:
         password(tool, timeout_seconds=0.2)
     assert SECRET not in f"{failed.value} {hung.value}"
-
-
-def test_command_for_passwords_is_one_of_the_checks_of_hooks(tool: Path) -> None:
-    plan = plan_of().model_copy(update={"access": Access(users=ScramUsers(command=(str(tool),)))})
-    assert [(one.name, one.verdict) for one in check_hooks(plan, environ=allowing(tool))] == [
-        ("hook access.users", Verdict.PASS)
-    ]
-    assert check_hooks(plan, environ={})[0].verdict is Verdict.FAIL
 
 
 # -- HTTP calls -------------------------------------------------------------------------------------------------------

@@ -141,14 +141,12 @@ def require_runnable(call: HookCall, *, environ: Mapping[str, str] | None = None
 def check_hooks(plan: Plan, *, environ: Mapping[str, str] | None = None) -> tuple[CheckResult, ...]:
     """Whether every hook of the plan may run here, as named checks. Nothing is run."""
     environ = os.environ if environ is None else environ
-    named: list[tuple[str, Hook | ScramUsers]] = [
+    named = [
         (f"consumers.{place}[{at}]", hook)
         for place in ("stop", "start")
         for at, hook in enumerate(getattr(plan.consumers, place))
     ]
     named += plan.producers.hooks() if plan.producers is not None else ()
-    if plan.access and plan.access.users and plan.access.users.command:
-        named.append(("access.users", plan.access.users))
     results = []
     for place, hook in named:
         name = f"hook {place}"
@@ -161,10 +159,10 @@ def check_hooks(plan: Plan, *, environ: Mapping[str, str] | None = None) -> tupl
     return tuple(results)
 
 
-def _evidence(hook: Hook | ScramUsers, environ: Mapping[str, str]) -> str:
+def _evidence(hook: Hook, environ: Mapping[str, str]) -> str:
     if hook.command:
         return f"runs {allowed_program(hook.command[0], environ)}"
-    if isinstance(hook, Hook) and hook.http:
+    if hook.http:
         require_allowed(hook.http.url, environ)
         headers_of(hook.http, environ)
         return f"calls {hook.http.method} {hook.http.url}"
