@@ -66,7 +66,7 @@ def flood(servers: str, megabytes_per_second: float, over: Event) -> None:
 
 
 def _records(servers: str, topic: str, partitions: int) -> int:
-    """How many stand in the log of a cluster."""
+    """How many stand in the log of a cluster, markers included."""
     consumer = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": "counts", "log_level": 2})
     try:
         places = (confluent_kafka.TopicPartition(topic, p) for p in range(partitions))
@@ -77,7 +77,8 @@ def _records(servers: str, topic: str, partitions: int) -> int:
 
 def _await_copy(servers: str, topic: str) -> None:
     until = time.monotonic() + _BEGIN_SECONDS
-    while not _records(servers, topic, 1):
+    # The marker of a fence stands there before.
+    while _records(servers, topic, 1) < 2:
         if time.monotonic() > until:
             raise RuntimeError(f"the mirror has copied nothing of {topic} after {_BEGIN_SECONDS} s")
         time.sleep(1.0)
