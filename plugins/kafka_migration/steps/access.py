@@ -40,25 +40,27 @@ _IN_USE = (TopicState.SEALED, TopicState.SERVED, TopicState.COMPLETED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """How the clusters differ: in ``acls``, and in ``limits`` of client quotas; and which SCRAM ``users`` the plan has
-    made of those that the target lacks."""
+    """How the clusters differ: in ``acls``, and in ``limits`` of client quotas; and which SCRAM ``users`` are to be
+    made of those that the target lacks: None if the plan has them made, and a cluster does not show them."""
 
     acls: AccessDiff
     limits: Limits
-    users: tuple[ScramUser, ...] = ()
+    users: tuple[ScramUser, ...] | None = ()
 
     @property
     def missing(self) -> Grants:
         """What the target lacks."""
-        return grants.missing(self.acls, self.limits, self.users)
+        return grants.missing(self.acls, self.limits, self.users or ())
 
 
 def look(ctx: Context) -> Seen:
     """Compare both clusters; raises what :func:`difference.read` does. Changes nothing."""
     acls, how = difference.read(ctx), _how(ctx)
     found = limits.read(ctx, acls.users)
-    users = (user for user in found.users or () if how is not None and user.user not in how.exclude)
-    return Seen(acls=acls, limits=found, users=tuple(users))
+    if how is None:
+        return Seen(acls=acls, limits=found)
+    users = None if found.users is None else tuple(user for user in found.users if user.user not in how.exclude)
+    return Seen(acls=acls, limits=found, users=users)
 
 
 def _how(ctx: Context) -> ScramUsers | None:
@@ -80,15 +82,13 @@ def check(ctx: Context) -> Seen:
 
 
 def _check_users(ctx: Context, seen: Seen) -> None:
-    if (how := _how(ctx)) is None:
-        return
-    if seen.limits.users is None:
+    if seen.users is None:
         raise Refused(
             f"the plan has SCRAM users made (access.users), but {'; '.join(seen.limits.unknown)}",
             remedy="grant the migration's principals Describe on both clusters; or remove access.users from the plan,"
             " and make the users by hand",
         )
-    if not seen.users or not how.command:
+    if not seen.users or (how := _how(ctx)) is None or not how.command:
         return
     hooks.allowed_program(how.command[0], os.environ)
     if not ctx.target.connection.uses_tls:

@@ -50,9 +50,10 @@ def _show(plan: PlanFile, output: Output, *, as_commands: bool) -> None:
         servers = shlex.quote(ctx.target.connection.servers)
     lines = (*acl_commands.adding(seen.acls.missing, servers=servers), *limits.commands(seen.limits, servers=servers))
     value = {**seen.acls.as_dict(), "quotas": seen.limits.as_dict(), "commands": list(lines)}
-    value["scram_users"] = [asdict(user) for user in seen.users]
-    output.result(value, *(lines if as_commands else [difference(seen.acls, seen.limits, seen.users)]))
-    raise typer.Exit(1 if seen.missing else 0)
+    value["scram_users"] = [asdict(user) for user in seen.users or ()]
+    output.result(value, *(lines if as_commands else [difference(seen.acls, seen.limits, seen.users or ())]))
+    # Users that a cluster does not show may be missing as well.
+    raise typer.Exit(1 if seen.missing or seen.users is None else 0)
 
 
 def _apply(plan: PlanFile, output: Output, *, yes: bool, dry_run: bool) -> None:
