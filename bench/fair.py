@@ -36,29 +36,35 @@ _BEGIN_SECONDS = 180
 #: As its users would, who care for throughput.
 _HEAVY_VALUE_BYTES = 10_000
 _MEGABYTE = 1_000_000
+#: So that the mirror always has something to copy, and the disk holds what is copied, not what could be written.
+_AHEAD_BYTES = 300 * _MEGABYTE
+_LOOK_SECONDS = 0.5
 
 
-def flood(servers: str, megabytes_per_second: float, over: Event) -> None:
-    """Write the heavy topic until ``over``: at so many MB/s, or (0) as fast as the broker takes it."""
+def flood(here: str, there: str, partitions: int, megabytes_per_second: float, over: Event) -> None:
+    """Write the heavy topic until ``over``: at so many MB/s, or (0) as fast as it is copied, a little ahead of that."""
     end_with_parent()
     producer = confluent_kafka.Producer(
         {
-            "bootstrap.servers": servers,
+            "bootstrap.servers": here,
             "linger.ms": 20,
             "batch.size": 500_000,
             "queue.buffering.max.kbytes": 65_536,
             "log_level": 2,
         }
     )
-    value, began, sent = b"x" * _HEAVY_VALUE_BYTES, time.perf_counter(), 0
+    value, began, sent, copied = b"x" * _HEAVY_VALUE_BYTES, time.perf_counter(), 0, 0
     while not over.is_set():
+        if not megabytes_per_second and (sent - copied) * len(value) > _AHEAD_BYTES:
+            producer.poll(_LOOK_SECONDS)
+            copied = _records(there, HEAVY, partitions)
+            continue
         if megabytes_per_second:
-            ahead = sent / (megabytes_per_second * _MEGABYTE) - (time.perf_counter() - began)
-            if ahead > 0:
-                time.sleep(ahead)
+            ahead = sent * len(value) / (megabytes_per_second * _MEGABYTE) - (time.perf_counter() - began)
+            time.sleep(max(0.0, ahead))
         try:
             producer.produce(HEAVY, value)
-            sent += len(value)
+            sent += 1
             producer.poll(0)
         except BufferError:
             producer.poll(0.05)
@@ -99,10 +105,11 @@ def measure(source: EmbeddedKafka, target: EmbeddedKafka, folder: Path, options:
     spawn = multiprocessing.get_context("spawn")
     places, over, results = [(name, 0) for name in small], spawn.Event(), spawn.Queue()
     steady = (here, places, options.per_second, options.value_bytes, over)
+    rush = (here, there, options.partitions, options.heavy_mb_s, over)
     processes = [
         spawn.Process(target=consume, args=(there, places, over, results), daemon=True),
         spawn.Process(target=produce, args=steady, daemon=True),
-        spawn.Process(target=flood, args=(here, options.heavy_mb_s, over), daemon=True),
+        spawn.Process(target=flood, args=rush, daemon=True),
     ]
     windows: dict[str, tuple[int, int]] = {}
 
@@ -159,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--per-second", type=int, default=1_000, help="records of all small ones together")
     parser.add_argument("--value-bytes", type=int, default=500)
     parser.add_argument("--partitions", type=int, default=4, help="of the heavy one")
-    parser.add_argument("--heavy-mb-s", type=float, default=0.0, help="of its producer; 0: as fast as it goes")
+    parser.add_argument("--heavy-mb-s", type=float, default=0.0, help="of its producer; 0: as fast as it is copied")
     parser.add_argument("--shared", action="store_true", help="the heavy one has no task of its own")
     parser.add_argument("--warm-up", type=float, default=60.0, help="seconds")
     parser.add_argument("--heavy-warm-up", type=float, default=15.0, help="seconds, of the heavy one")
