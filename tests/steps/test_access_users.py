@@ -160,3 +160,10 @@ def test_user_stays_that_was_given_another_password_since_or_that_another_migrat
 def test_plan_names_one_way_to_passwords_and_a_program(shop: Migration, users: dict[str, Any]) -> None:
     with pytest.raises(BadInput, match=r"access\.users"):
         shop.ctx(access={"users": users})
+
+
+def test_plan_without_them_has_the_digest_that_it_had(shop: Migration) -> None:
+    def dumped(**section: Any) -> set[str]:
+        return {*shop.plan(access=section).model_dump()["access"]}
+
+    assert dumped(users=DISABLED) - dumped() == {"users"}

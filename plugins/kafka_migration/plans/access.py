@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from kafka_migration.plans.base import Contradictions, Name, PlanModel, Seconds, a_principal, each_once
+from kafka_migration.plans.base import Contradictions, Name, PlanModel, Seconds, a_principal, each_once, without_unused
 from kafka_migration.plans.hooks import a_program, known_placeholders
 
 
@@ -83,3 +83,7 @@ class Access(PlanModel):
                 found.add(("principals", name), self.principals[name], "is excluded, too", "remove one of the two")
         found.raise_any("access")
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_unused(dump(self), "users")

@@ -36,6 +36,7 @@ from kafka_migration.plans.base import (
     PlanModel,
     Seconds,
     each_once,
+    without_unused,
     wrong,
 )
 from kafka_migration.plans.hooks import Hook
@@ -164,9 +165,7 @@ class Mirror(PlanModel):
 
     @model_serializer(mode="wrap")
     def _without_what_is_not_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # So that the digests of plans without it stay what they were before there was any.
-        found: dict[str, Any] = dump(self)
-        return found if self.dedicated_streams else {k: v for k, v in found.items() if k != "dedicated_streams"}
+        return without_unused(dump(self), "dedicated_streams")
 
 
 class LagGateSettings(PlanModel):
