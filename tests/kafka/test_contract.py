@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -318,7 +319,10 @@ class TestCluster:
         lab.cluster.alter_quotas({entity: {"consumer_byte_rate": None, "request_percentage": None}})
         wait_until(lambda: not limits(), "none is left")
 
-    def test_scram_users_are_made_and_their_credentials_removed_one_by_one(self, lab: Lab) -> None:
+    def test_scram_users_are_made_and_their_credentials_removed_one_by_one(
+        self, lab: Lab, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.DEBUG)
         strong, weak = ("SCRAM-SHA-512", 8192), ("SCRAM-SHA-256", 4096)
         app, other = (ScramUser(user=lab.name(name), credentials=(weak, strong)) for name in ("app", "o,th=er"))
 
@@ -333,6 +337,7 @@ class TestCluster:
             wait_until(lambda: users() == {replace(app, credentials=(strong,))}, "one credential is left")
         lab.cluster.alter_scram_users({}, removed=[app])
         wait_until(lambda: not users(), "none is left")
+        assert "AlterUserScram" not in caplog.text
 
 
 class AclLab:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 from kafka.protocol.admin import (
     AlterClientQuotasRequest,
@@ -224,7 +226,8 @@ class ResourceCalls(TopicCalls):
                     if user.error_code != RESOURCE_NOT_FOUND:
                         raw.require(asked, user.error_code, user.error_message)
 
-        raw.run(asked, ask)
+        with _unlogged():
+            raw.run(asked, ask)
 
     def may_use_transactional_id(self, transactional_id: str) -> bool:
         """Whether the principal may at least describe it, existing or not. That implies nothing of Write; without it
@@ -239,6 +242,18 @@ class ResourceCalls(TopicCalls):
             return True
 
         return raw.run(asked, ask)
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """No request is logged meanwhile, whatever level somebody has set: who reads a salted password can log in by it."""
+    logger = logging.getLogger("kafka")
+    level = logger.level
+    logger.setLevel(max(level, logging.INFO))
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _salted(user: str, mechanism: int, iterations: int, password: str) -> object:
