@@ -18,7 +18,7 @@ export PYTHONPATH := $(CURDIR)/plugins:$(CURDIR)
 # Hundreds of processes are started, and each would compile again what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-kerberos lock lint format test test-long docs conformance kill-test upgrade airflow-check test-ui races crash-matrix security-matrix translate-check adopt-check chaos chaos-cut mutation bench-mirror bench-latency bench-switch bench-scale bench-validate bench-fleet bench-spread bench-access bench-board alerts-check fuzz-reader demo demo-secure demo-kerberos demo-installed demo-full up down brokers brokers-down clean
+.PHONY: help setup setup-kerberos lock lint format test test-long docs conformance kill-test upgrade airflow-check test-ui races crash-matrix security-matrix translate-check adopt-check chaos chaos-cut mutation bench-mirror bench-latency bench-fair bench-switch bench-scale bench-validate bench-fleet bench-spread bench-access bench-board alerts-check fuzz-reader demo demo-secure demo-kerberos demo-installed demo-full up down brokers brokers-down clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -145,6 +145,9 @@ bench-switch: setup ## How long producers are kept out while they are switched o
 
 bench-latency: setup ## From a producer's timestamp to readable on the target, beside MirrorMaker 2
 	$(BIN)/python -m bench.latency $(ARGS)
+
+bench-fair: setup ## One heavy topic at full rate beside 200 small ones: how much longer do these take? At most twice
+	$(BIN)/python -m bench.fair $(ARGS)
 
 demo: setup ## A whole migration, live, from start to report
 	$(BIN)/python -m demo run

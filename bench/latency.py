@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from multiprocessing.synchronize import Event
 from pathlib import Path
@@ -36,7 +36,11 @@ _STAMP_BYTES = 8
 System = Callable[[Path, str, str, str], AbstractContextManager[Any]]
 
 
-def produce(servers: str, topic: str, partitions: int, per_second: int, value_bytes: int, over: Event) -> None:
+Places = Sequence[tuple[str, int]]
+"""Topics and their partitions, which a load is spread over."""
+
+
+def produce(servers: str, places: Places, per_second: int, value_bytes: int, over: Event) -> None:
     """Write steadily until ``over``; each value begins with the time at which it was handed to the producer (ns)."""
     end_with_parent()
     producer = confluent_kafka.Producer({"bootstrap.servers": servers, "linger.ms": 0, "log_level": 2})
@@ -45,14 +49,15 @@ def produce(servers: str, topic: str, partitions: int, per_second: int, value_by
     while not over.is_set():
         due = int((time.perf_counter() - began) * per_second)
         for _ in range(due - sent):
-            producer.produce(topic, time.time_ns().to_bytes(_STAMP_BYTES, "big") + rest, partition=sent % partitions)
+            topic, partition = places[sent % len(places)]
+            producer.produce(topic, time.time_ns().to_bytes(_STAMP_BYTES, "big") + rest, partition=partition)
             sent += 1
         producer.poll(0)
         time.sleep(0.0005)
     producer.flush(30)
 
 
-def consume(servers: str, topic: str, partitions: int, over: Event, results: Any) -> None:
+def consume(servers: str, places: Places, over: Event, results: Any) -> None:
     """Read from the end on until ``over``: (sent, nanoseconds taken) of every record, in the order of arrival."""
     end_with_parent()
     consumer = confluent_kafka.Consumer(
@@ -66,7 +71,7 @@ def consume(servers: str, topic: str, partitions: int, over: Event, results: Any
         }
     )
     end = confluent_kafka.OFFSET_END
-    consumer.assign([confluent_kafka.TopicPartition(topic, p, end) for p in range(partitions)])
+    consumer.assign([confluent_kafka.TopicPartition(*place, end) for place in places])
     sent, took = array("q"), array("q")
     while not over.is_set():
         message = consumer.poll(0.1)
@@ -104,9 +109,10 @@ class Bench:
 
     def _loaded(self, topic: str, here: str, there: str, *, warm_up: float) -> dict[str, float]:
         options, over, results = self.options, self._spawn.Event(), self._spawn.Queue()
-        load = (here, topic, options.partitions, options.per_second, options.value_bytes, over)
+        places = [(topic, partition) for partition in range(options.partitions)]
+        load = (here, places, options.per_second, options.value_bytes, over)
         processes = [
-            self._spawn.Process(target=consume, args=(there, topic, options.partitions, over, results), daemon=True),
+            self._spawn.Process(target=consume, args=(there, places, over, results), daemon=True),
             self._spawn.Process(target=produce, args=load, daemon=True),
         ]
         for process in processes:
@@ -124,17 +130,22 @@ class Bench:
             over.set()
             for process in processes:
                 process.join(30)
-        counted = sorted(ns for at, ns in zip(sent, took, strict=True) if begins <= at < ends)
-        expected = options.per_second * options.seconds
-        if len(counted) < 0.99 * expected:
-            raise RuntimeError(f"{topic}: {len(counted)} of {expected:.0f} records arrived in time")
-        return {
-            "p50_ms": _ms(counted[len(counted) // 2]),
-            "p99_ms": _ms(counted[len(counted) * 99 // 100]),
-            "p999_ms": _ms(counted[len(counted) * 999 // 1000]),
-            "max_ms": _ms(counted[-1]),
-            "records": len(counted),
-        }
+        counted = [ns for at, ns in zip(sent, took, strict=True) if begins <= at < ends]
+        return distribution(topic, counted, expected=options.per_second * options.seconds)
+
+
+def distribution(name: str, nanoseconds: Iterable[int], *, expected: float) -> dict[str, float]:
+    """Of what each record took. Raises RuntimeError if fewer than ``expected`` arrived."""
+    counted = sorted(nanoseconds)
+    if len(counted) < 0.99 * expected:
+        raise RuntimeError(f"{name}: {len(counted)} of {expected:.0f} records arrived in time")
+    return {
+        "p50_ms": _ms(counted[len(counted) // 2]),
+        "p99_ms": _ms(counted[len(counted) * 99 // 100]),
+        "p999_ms": _ms(counted[len(counted) * 999 // 1000]),
+        "max_ms": _ms(counted[-1]),
+        "records": len(counted),
+    }
 
 
 def _ms(nanoseconds: int) -> float:

@@ -85,6 +85,27 @@ def test_scram_user_without_credentials_on_the_target_is_named(pair: Pair) -> No
     assert pair.read() == Limits()
 
 
+def test_scram_user_is_lacked_by_its_name_on_the_target_with_iterations_that_brokers_take(pair: Pair) -> None:
+    pair.source.users = [
+        ScramUser(user="a", credentials=(("SCRAM-SHA-256", 1), ("SCRAM-SHA-512", 5000))),
+        ScramUser(user="b", credentials=(("SCRAM-SHA-512", 100_000),)),
+    ]
+    one = ScramUser(user="one", credentials=(("SCRAM-SHA-256", 4096), ("SCRAM-SHA-512", 16_384)))
+    seen = pair.read({"a": "one", "b": "one"})
+    assert seen == Limits(users=(one,))
+    assert "--entity-name one" in " ".join(limits.commands(seen, servers="t:1"))
+
+
+def test_target_that_lets_nobody_in_by_scram_is_named_where_users_are_lacked(pair: Pair) -> None:
+    pair.target.configs_of_brokers["sasl.enabled.mechanisms"] = "GSSAPI"
+    assert pair.read().notes == ()
+    pair.source.users = [ScramUser(user="app", credentials=(("SCRAM-SHA-512", 4096),))]
+    (note,) = pair.read().notes
+    assert "enable no SCRAM mechanism (sasl.enabled.mechanisms: GSSAPI)" in note
+    pair.target.configs_of_brokers["listener.name.client.sasl.enabled.mechanisms"] = None
+    assert pair.read().notes == ()
+
+
 def test_what_cannot_be_read_is_named_and_the_rest_is_compared(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     def denied() -> Any:
         raise NotAuthorized("target", "DescribeConfigs", "cluster (quotas)")
@@ -93,7 +114,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_compared(pair: Pair, monke
     pair.source.client_quotas = [quota(user="app")]
     pair.source.users = [ScramUser(user="app", credentials=())]
     seen = pair.read()
-    assert (seen.missing, [user.user for user in seen.users]) == ((), ["app"])
+    assert (seen.missing, [user.user for user in seen.users or ()]) == ((), ["app"])
     assert seen.unknown == (
         "client quotas of the target cannot be read: target: not authorized: DescribeConfigs on cluster (quotas)",
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kafka_migration.kafka.errors import NotSupported
 from kafka_migration.kafka.types import Quota, ScramUser
 from tests.cli.conftest import Terminal
 from tests.fence.worlds import acl
@@ -92,3 +93,35 @@ def test_making_printing_and_removing_exclude_each_other(locked: Terminal) -> No
     found = locked.run("access", "--apply", "--undo")
     assert found.exit_code == 2
     assert "exclude each other" in found.output
+
+
+def test_users_that_the_plan_has_made_are_shown_made_and_removed(locked: Terminal) -> None:
+    locked.write_plan(approvals={"plan": False}, access={"users": {"disabled": True}})
+    locked.shop.target.create_acls([READ])
+    locked.shop.source.users = [ScramUser(user="app", credentials=(("SCRAM-SHA-512", 8192),))]
+    seen = locked.run("access")
+    assert seen.exit_code == 1
+    assert "app SCRAM-SHA-512 8192" in " ".join(seen.stdout.split())
+    assert "1 missing" in seen.stdout
+    asked = locked.run("access", "--apply")
+    assert "SCRAM user app by SCRAM-SHA-512, 8192 iterations" in " ".join(asked.output.split())
+    made = locked.json("access", "--apply", "--yes")["scram_users"]
+    assert made == [{"user": "app", "credentials": [["SCRAM-SHA-512", 8192]]}]
+    assert locked.run("access").exit_code == 0
+    assert "0 ACLs and 1 SCRAM users removed" in locked.run("access", "--undo", "--yes").stdout
+    assert locked.shop.target.users == []
+
+
+def test_cluster_that_does_not_show_users_whom_the_plan_has_made_is_named_and_is_exit_code_one(
+    locked: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked.write_plan(approvals={"plan": False}, access={"users": {"disabled": True}})
+    locked.shop.target.create_acls([READ])
+
+    def unsupported() -> None:
+        raise NotSupported("target: older than Kafka 2.7")
+
+    monkeypatch.setattr(locked.shop.target, "scram_users", unsupported)
+    seen = locked.run("access")
+    assert seen.exit_code == 1
+    assert "SCRAM users of the target cannot be read" in " ".join(seen.stdout.split())

@@ -1,6 +1,7 @@
 """Topics with copy tasks of their own: who copies what, on slots that suffice or do not; and a run with them."""
 
 import uuid
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,12 +23,9 @@ HEAVY = Dedicated(has=lambda name: name.startswith("heavy"), streams=2, sizes={"
 URGENT = Dedicated(has="urgent".__eq__, streams=1)
 
 
-def shares(
-    slots: int | None, backlog: dict[str, int], *dedicated: Dedicated, streams: int = 2, room: int | None = None
-):
-    """Which partitions each task gets, as text, and whether it has the sizes of the heavy ones."""
+def assigner_of(slots: int | None, *dedicated: Dedicated, streams: int = 2) -> Assigner:
     unused: Any = SimpleNamespace()
-    assigner = Assigner(
+    return Assigner(
         link=unused,
         source={},
         target={},
@@ -40,6 +38,13 @@ def shares(
         limits=Limits(),
         debt=unused,
     )
+
+
+def shares(
+    slots: int | None, backlog: dict[str, int], *dedicated: Dedicated, streams: int = 2, room: int | None = None
+):
+    """Which partitions each task gets, as text, and whether it has the sizes of the heavy ones."""
+    assigner = assigner_of(slots, *dedicated, streams=streams)
     topics = {TopicPartition(*_place(name)): size for name, size in backlog.items()}
     found = assigner._shares(topics, assigner.slots.now if room is None else room)
     return [(sorted(map(str, share)), limits.request_bytes == 4711) for share, limits in found]
@@ -107,6 +112,26 @@ def test_slots_that_are_left_go_to_who_has_the_most_to_copy():
     assert found[0] == ["heavy-0", "heavy-1"]
 
 
+@pytest.mark.parametrize(
+    ("tasks", "dedicated", "expected"),
+    [
+        # One task has all that is heavy, as in the next round.
+        (["heavy-0 heavy-1", "small-0 small-1"], [replace(HEAVY, streams=1)], False),
+        (["heavy-0 heavy-1", "small-0 small-1"], [HEAVY], True),
+        (["heavy-0", "heavy-1", "small-0 small-1"], [HEAVY], False),
+        (["heavy-0 heavy-2", "heavy-1", "small-0 small-1"], [HEAVY], False),
+        (["heavy-0 heavy-1", "heavy-2", "small-0 small-1"], [HEAVY], True),
+        # Whoever waits for the pause has a backlog as well.
+        (["heavy-0 heavy-1", "small-0 small-1"], [], True),
+    ],
+)
+def test_round_with_a_backlog_ends_for_all_only_if_the_next_one_evens_that_out(tasks, dedicated, expected):
+    places = [[TopicPartition(*_place(name)) for name in task.split()] for task in tasks]
+    orders: Any = [SimpleNamespace(assignments=[SimpleNamespace(partition=tp) for tp in task]) for task in places]
+    backlog = {tp: LARGE if tp.topic == "heavy" and tp.partition < 2 else 3 for task in places for tp in task}
+    assert assigner_of(None, *dedicated).evens_out(orders, backlog) is expected
+
+
 def test_throttle_is_given_to_who_has_something_to_copy_and_alike_where_there_is_little():
     assert parts_of([0, 0, 10_000_000]) == pytest.approx([0.005, 0.005, 0.99], abs=0.001)
     assert parts_of([3, 700, 0]) == pytest.approx([1 / 3] * 3, abs=0.01)
@@ -151,6 +176,22 @@ def test_run_copies_heavy_topics_and_others_by_tasks_of_their_own_exactly(source
         rates = [each.limits.throttle_bytes_per_second or 0 for each in orders]
         assert sum(rates) == pytest.approx(10_000_000, abs=10)
         assert [round(each.part * 10_000_000) for each in orders] == pytest.approx(rates, abs=1)
+
+
+def test_topics_with_a_task_of_their_own_have_no_pause_between_rounds_for_the_backlog_of_others(
+    source_cluster, target_cluster, names, monkeypatch
+):
+    monkeypatch.setattr(pace, "_AROUND_SECONDS", 0.1)
+    source, target = source_cluster.bootstrap_servers, target_cluster.bootstrap_servers
+    with bench(source, target, dict.fromkeys(names, 1)) as it:
+        produce(source, names[0], records(12_000, 1, seed=7))
+        produce(source, names[1], records(100, 1, seed=7))
+        runner = ThreadRunner()
+        limits = Limits(**BRIEF, throttle_bytes_per_second=1_500_000)
+        settings = Settings(streams=1, dedicated=[replace(HEAVY, streams=1)], epoch_seconds=1, limits=limits)
+        it.mirror(runner, settings=settings).run(until_caught_up=True)
+        assert assert_same(it) == 12_100
+        assert len(runner.orders) == 1
 
 
 def test_suspects_are_tried_with_the_sizes_of_the_task_that_died(source_cluster, target_cluster, names):

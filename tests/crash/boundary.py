@@ -9,6 +9,7 @@ CLUSTER_WRITES: Final = frozenset(
     {
         "alter_configs",
         "alter_quotas",
+        "alter_scram_users",
         "commit",
         "create_acls",
         "create_partitions",
@@ -128,7 +129,10 @@ REQUEST_READS: Final = frozenset(
 #: All others, by the module that may make them, and as which points they are recorded. "not here" are those that no
 #: step which is killed here makes, with what shows them.
 CLIENT_WRITES: Final[dict[str, dict[str, str]]] = {
-    "kafka/resources.py": {"AlterClientQuotasRequest": "Cluster.alter_quotas"},
+    "kafka/resources.py": {
+        "AlterClientQuotasRequest": "Cluster.alter_quotas",
+        "AlterUserScramCredentialsRequest": "Cluster.alter_scram_users",
+    },
     "kafka/acls.py": {"CreateAclsRequest": "Cluster.create_acls", "DeleteAclsRequest": "Cluster.delete_acls"},
     "kafka/groups.py": {"alter_consumer_group_offsets": "Cluster.commit"},
     "kafka/topics.py": {

@@ -100,7 +100,7 @@ def test_every_write_of_the_boundary_is_a_point_of_some_scenario() -> None:
     made = {change.partition(": ")[2].split(" ")[0] for change in changes}
     # By the mirror alone, which is no command here: what dies there is tests/steps/test_growth.py's. By `access` alone,
     # which is beside the migration: tests/steps/test_access.py's.
-    assert boundary.CLUSTER_WRITES - made == {"create_partitions", "alter_quotas"}
+    assert boundary.CLUSTER_WRITES - made == {"create_partitions", "alter_quotas", "alter_scram_users"}
     named = {as_what for names in boundary.CLIENT_WRITES.values() for as_what in names.values()}
     on_wire = {as_what for as_what in named if "." not in as_what and not as_what.startswith("not here")}
     assert on_wire == {"InitProducerId", "AddPartitionsToTxn", "EndTxn"}

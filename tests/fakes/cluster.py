@@ -98,6 +98,7 @@ class FakeCluster:
         self.configs_of_brokers: dict[str, str | None] = {}
         self.client_quotas: list[Quota] = []
         self.users: list[ScramUser] = []
+        self.passwords: dict[str, str] = {}
         #: What a broker goes by that is behind, or that does not answer (None).
         self._behind: dict[int, tuple[Acl, ...] | None] = {}
         self._producers: dict[TopicPartition, dict[int, ActiveProducer]] = {}
@@ -521,6 +522,20 @@ class FakeCluster:
 
     def scram_users(self) -> tuple[ScramUser, ...]:
         return tuple(self.users)
+
+    def alter_scram_users(self, made: Mapping[ScramUser, str], removed: Iterable[ScramUser] = ()) -> None:
+        for user in (*made, *removed):
+            self._may_fail("alter_scram_users")
+            self.changes.append(f"alter SCRAM user {user.user}")
+            kept = {name: count for one in self.users if one.user == user.user for name, count in one.credentials}
+            if user in made:
+                kept |= dict(user.credentials)
+                self.passwords[user.user] = made[user]
+            else:
+                kept = {name: count for name, count in kept.items() if name not in dict(user.credentials)}
+            self.users = [one for one in self.users if one.user != user.user]
+            if kept:
+                self.users.append(ScramUser(user=user.user, credentials=tuple(sorted(kept.items()))))
 
     # --- what users of the cluster do --------------------------------------------------------------------------------
 

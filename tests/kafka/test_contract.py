@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from kafka_migration.domain.errors import NotAuthorized
 from kafka_migration.domain.types import PartitionEnds, TopicPartition, TopicSpec
 from kafka_migration.kafka.cluster import Cluster
 from kafka_migration.kafka.errors import BrokerRefused, GroupBusy, NoAuthorizer, TopicExists, UnknownTopic
-from kafka_migration.kafka.types import Acl, CommittedOffset, EpochEnd, TimeSpan
+from kafka_migration.kafka.types import Acl, CommittedOffset, EpochEnd, ScramUser, TimeSpan
 from tests.fakes.cluster import FakeCluster
 from tests.kafka.guarded import Guarded
 from tests.kafka.labs import FakeLab, Lab, RealLab
@@ -316,6 +318,26 @@ class TestCluster:
         wait_until(lambda: limits() == {"consumer_byte_rate": 2e6, "request_percentage": 12.5}, "one is gone")
         lab.cluster.alter_quotas({entity: {"consumer_byte_rate": None, "request_percentage": None}})
         wait_until(lambda: not limits(), "none is left")
+
+    def test_scram_users_are_made_and_their_credentials_removed_one_by_one(
+        self, lab: Lab, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.DEBUG)
+        strong, weak = ("SCRAM-SHA-512", 8192), ("SCRAM-SHA-256", 4096)
+        app, other = (ScramUser(user=lab.name(name), credentials=(weak, strong)) for name in ("app", "o,th=er"))
+
+        def users() -> set[ScramUser]:
+            return {user for user in lab.cluster.scram_users() if user.user in (app.user, other.user)}
+
+        lab.cluster.alter_scram_users({app: "of app", other: "of another"})
+        wait_until(lambda: users() == {app, other}, "both are there")
+        half = replace(app, credentials=(weak,))
+        for _ in range(2):
+            lab.cluster.alter_scram_users({}, removed=[half, other])
+            wait_until(lambda: users() == {replace(app, credentials=(strong,))}, "one credential is left")
+        lab.cluster.alter_scram_users({}, removed=[app])
+        wait_until(lambda: not users(), "none is left")
+        assert "AlterUserScram" not in caplog.text
 
 
 class AclLab:

@@ -23,7 +23,7 @@ from kafka_migration.copy.driver.attempts import producer_memory_ms
 from kafka_migration.domain.types import PartitionEnds, TopicPartition, TopicSpec
 from kafka_migration.kafka.cluster import Cluster
 from kafka_migration.kafka.connections import ClusterConnection
-from kafka_migration.kafka.types import CommittedOffset, Quota, TimeSpan
+from kafka_migration.kafka.types import CommittedOffset, Quota, ScramUser, TimeSpan
 from kafka_migration.migration.context import SystemClock
 from kafka_migration.topics import create
 from kafka_migration.topics.declared import Action
@@ -111,17 +111,21 @@ def test_rules_quotas_and_users_are_read_wherever_they_are_kept(cluster: Cluster
     assert (user.user, user.credentials) == ("carol", (("SCRAM-SHA-512", 8192),))
 
 
-def test_acls_and_quotas_are_made_and_removed(cluster: Cluster) -> None:
-    before = (cluster.acls(), cluster.quotas())
+def test_acls_quotas_and_users_are_made_and_removed(cluster: Cluster) -> None:
+    before = (cluster.acls(), cluster.quotas(), cluster.scram_users())
+    dave = ScramUser(user="dave", credentials=(("SCRAM-SHA-512", 4096),))
     rule = replace(before[0][0], principal="User:dave")
     entity = (("user", "dave"),)
     cluster.create_acls([rule])
     cluster.alter_quotas({entity: {"consumer_byte_rate": 5000.0}})
+    cluster.alter_scram_users({dave: "a password"})
     wait_until(lambda: rule in cluster.acls(), "the ACL is visible")
+    wait_until(lambda: dave in cluster.scram_users(), "the user is visible")
     wait_until(lambda: Quota(entity=entity, limits=(("consumer_byte_rate", 5000.0),)) in cluster.quotas(), "the quota")
     assert cluster.delete_acls([rule]) == (rule,)
     cluster.alter_quotas({entity: {"consumer_byte_rate": None}})
-    wait_until(lambda: (cluster.acls(), cluster.quotas()) == before, "all is as it was")
+    cluster.alter_scram_users({}, removed=[dave])
+    wait_until(lambda: (cluster.acls(), cluster.quotas(), cluster.scram_users()) == before, "all is as it was")
 
 
 def test_groups_are_read_and_their_offsets_written(cluster: Cluster) -> None:

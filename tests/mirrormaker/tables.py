@@ -18,6 +18,7 @@ _PARTS = {
     "Of a flow, or of its connectors": options.FLOW,
     "Of clients, besides those that are a connection's": options.CLIENT,
     "Of Connect's worker": options.WORKER,
+    "Of MirrorMaker 2's command line": options.SECOND,
     "Of MirrorMaker 1's command line": options.FIRST,
 }
 HEADING = "## Every option\n"

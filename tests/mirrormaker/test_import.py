@@ -215,7 +215,7 @@ def test_flow_that_is_not_enabled_and_clusters_without_a_flow_are_ignored(tmp_pa
     ("option", "value", "outcome", "note"),
     [
         ("sync.topic.acls.enabled", "true", "no counterpart", "`access PLAN`"),
-        ("sync.topic.acls.enabled", "false", "not needed", "no ACL is copied"),
+        ("sync.topic.acls.enabled", "false", "not needed", "no ACL is made without"),
         ("sync.topic.configs.enabled", "false", "no counterpart", "after `restore`"),
         ("west->east.transforms.mask.type", "Mask", "no counterpart", "stream processor"),
         ("value.converter", "org.apache.kafka.connect.json.JsonConverter", "no counterpart", "copied as bytes"),

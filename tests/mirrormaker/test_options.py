@@ -77,6 +77,8 @@ def test_every_option_of_mirrormaker_2_and_its_worker_and_clients_has_an_answer(
     released |= printed("connect.runtime.distributed.DistributedConfig")
     assert len(released) > 200
     assert sorted(name for name in released if not known(name)) == []
+    text = java(class_path(), "org.apache.kafka.connect.mirror.MirrorMaker", "--help")
+    assert set(re.findall(r"^  (?:-\w, )?--([a-z.]+)", text, re.MULTILINE)) == {*options.SECOND, "help"}
     tabled = {*options.FLOW, *options.CLIENT, *options.WORKER}
     assert tabled - released == OLDER | UNPRINTED
     assert {name for name in BY_VALUE if options.of_flow(name, "") is not None} == BY_VALUE

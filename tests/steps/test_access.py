@@ -18,7 +18,7 @@ from kafka_migration.fence import record
 from kafka_migration.fence.bans import BACK_WRITES, EARLY_WRITES, Ban
 from kafka_migration.fence.record import FenceRecord, FenceState, Snapshot
 from kafka_migration.groups.record import Step
-from kafka_migration.kafka.types import Acl, Quota
+from kafka_migration.kafka.types import Acl, Quota, ScramUser
 from kafka_migration.link import lifecycle, seal, switched
 from kafka_migration.link.switched import Switch, SwitchState
 from kafka_migration.migration import cancellation, joined
@@ -38,6 +38,7 @@ ALL = (DENIED, READ, WRITE)
 THEIRS = acl("User:stranger", "READ", "shop.orders")
 RATE = Quota(entity=(("user", "app"),), limits=(("producer_byte_rate", 1048576.0),))
 UNASKED = {"approvals": {"plan": False}}
+DISABLED = {"access": {"users": {"disabled": True}}}
 
 
 class Locked(PermissiveCluster):
@@ -83,13 +84,13 @@ def there(shop: Migration) -> set[Acl]:
 
 def test_what_is_missing_is_made_denials_first_and_removed_again_denials_last(shop: Migration) -> None:
     done = make(shop)
-    assert (done.exit_code, done.facts) == (0, {"acls": 3, "quotas": 1})
+    assert (done.exit_code, done.facts) == (0, {"acls": 3, "quotas": 1, "scram_users": 0})
     assert (there(shop), shop.target.client_quotas) == ({*ALL}, [RATE])
     ctx = shop.ctx()
     assert not access.look(ctx).missing
     assert set(grants.made(ctx.journal).acls) == {*ALL}
-    assert make(shop).facts == {"acls": 0, "quotas": 0}
-    assert access.undo(shop.ctx()).facts == {"acls": 3, "quotas": 1}
+    assert make(shop).facts == {"acls": 0, "quotas": 0, "scram_users": 0}
+    assert access.undo(shop.ctx()).facts == {"acls": 3, "quotas": 1, "scram_users": 0}
     assert (there(shop), shop.target.client_quotas) == (set(), [])
     assert shop.target.requests == [  # type: ignore[attr-defined]
         ("create", [DENIED]),
@@ -98,17 +99,17 @@ def test_what_is_missing_is_made_denials_first_and_removed_again_denials_last(sh
         ("delete", [DENIED]),
     ]
     assert not grants.made(shop.ctx().journal)
-    assert access.undo(shop.ctx()).facts == {"acls": 0, "quotas": 0}
+    assert access.undo(shop.ctx()).facts == {"acls": 0, "quotas": 0, "scram_users": 0}
 
 
 def test_dry_run_changes_nothing_and_shows_what_would_be_made_and_removed(shop: Migration) -> None:
     before = (shop.target.acls(), shop.store.items())
     made = make(shop, shop.ctx(dry_run=True, **UNASKED))
-    assert (made.facts, set(made.value.acls)) == ({"acls": 3, "quotas": 1}, {*ALL})
+    assert (made.facts, set(made.value.acls)) == ({"acls": 3, "quotas": 1, "scram_users": 0}, {*ALL})
     assert (shop.target.acls(), shop.store.items()) == before
     make(shop)
     before = (shop.target.acls(), shop.store.items())
-    assert access.undo(shop.ctx(dry_run=True)).facts == {"acls": 3, "quotas": 1}
+    assert access.undo(shop.ctx(dry_run=True)).facts == {"acls": 3, "quotas": 1, "scram_users": 0}
     assert (shop.target.acls(), shop.store.items()) == before
 
 
@@ -119,7 +120,7 @@ def test_what_somebody_made_or_set_while_a_person_was_asked_is_theirs(shop: Migr
     shop.target.client_quotas = [Quota(entity=RATE.entity, limits=(("producer_byte_rate", 5.0),))]
     later = acl("User:app", "READ", "shop.payments")
     shop.source.create_acls([later])
-    assert access.run(ctx, shown).facts == {"acls": 2, "quotas": 0}
+    assert access.run(ctx, shown).facts == {"acls": 2, "quotas": 0, "scram_users": 0}
     assert there(shop) == {*ALL}, "and nothing that was not shown"
     access.undo(shop.ctx())
     assert there(shop) == {READ}
@@ -132,6 +133,7 @@ class Mortal:
     def __init__(self, cluster: Any, killer: Killer, seen: tuple[Acl, ...] | None) -> None:
         self._cluster, self._seen = cluster, seen
         self.alter_quotas = killer.around(cluster.alter_quotas)
+        self.alter_scram_users = killer.around(cluster.alter_scram_users)
         self._create, self._delete = killer.around(cluster.create_acls), killer.around(cluster.delete_acls)
 
     def acls(self) -> tuple[Acl, ...]:
@@ -152,7 +154,7 @@ class Mortal:
 
 
 def _mortal(shop: Migration, killer: Killer, seen: tuple[Acl, ...] | None = None) -> Context:
-    ctx = shop.ctx(**UNASKED)
+    ctx = shop.ctx(**UNASKED, **DISABLED)
     ctx.target = Mortal(shop.target, killer, seen)  # type: ignore[assignment]
     ctx.journal = Journal(MortalStore(shop.store, killer), "shop")
     return ctx
@@ -160,6 +162,7 @@ def _mortal(shop: Migration, killer: Killer, seen: tuple[Acl, ...] | None = None
 
 @pytest.mark.parametrize("goes_on", [True, False])
 def test_killed_at_any_change_nothing_is_left_that_is_not_removed(shop: Migration, goes_on: bool) -> None:
+    shop.source.users = [ScramUser(user="app", credentials=(("SCRAM-SHA-512", 8192),))]
     at = 0
     while True:
         at += 1
@@ -168,8 +171,8 @@ def test_killed_at_any_change_nothing_is_left_that_is_not_removed(shop: Migratio
             make(shop, _mortal(shop, killer))
         except Killed:
             if goes_on:
-                make(shop)
-                assert not access.look(shop.ctx()).missing, at
+                make(shop, shop.ctx(**UNASKED, **DISABLED))
+                assert not access.look(shop.ctx(**DISABLED)).missing, at
         ended = killer.seen < at
         backwards = 0
         while True:
@@ -180,11 +183,11 @@ def test_killed_at_any_change_nothing_is_left_that_is_not_removed(shop: Migratio
             except Killed:
                 continue
             break
-        assert (there(shop), shop.target.client_quotas) == (set(), []), at
+        assert (there(shop), shop.target.client_quotas, shop.target.users) == (set(), [], []), at
         assert not grants.made(shop.ctx().journal), at
         if ended:
             break
-    assert at > 12
+    assert at > 16
 
 
 def _second(shop: Migration, **fields: Any) -> Context:
@@ -229,7 +232,7 @@ def test_limit_that_somebody_has_changed_since_stays_and_one_of_another_migratio
     make(shop)
     shop.target.client_quotas = [Quota(entity=RATE.entity, limits=(("producer_byte_rate", 5.0),))]
     undone = access.undo(shop.ctx()).value
-    assert [(limit.value, limit.key) for limit in undone.changed] == [(1048576.0, "producer_byte_rate")]
+    assert [(limit.value, limit.key) for limit in undone.changed.limits] == [(1048576.0, "producer_byte_rate")]
     assert shop.target.client_quotas[0].limits == (("producer_byte_rate", 5.0),)
     shop.target.client_quotas = []
     make(shop)
@@ -244,7 +247,7 @@ def test_without_rights_or_where_acls_would_shut_others_out_nothing_is_made(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(shop.target, "cluster_operations", lambda: frozenset({"ALTER_CONFIGS", "DESCRIBE"}))
-        with pytest.raises(Refused, match=r"lacks on the target's cluster: Alter \(for ACLs\)\n"):
+        with pytest.raises(Refused, match=r"lacks on the target's cluster: Alter \(for ACLs and SCRAM users\)\n"):
             make(shop)
         patch.setattr(shop.target, "cluster_operations", lambda: frozenset({"ALTER"}))
         with pytest.raises(Refused, match=r"AlterConfigs \(for client quotas\)"):
@@ -265,7 +268,11 @@ def test_denial_that_could_be_the_migrations_own_is_not_made(shop: Migration, mo
     shop.source.delete_acls([DENIED])
     with pytest.raises(Refused, match="could be meant by: producer_byte_rate of user app"):
         make(shop)
-    assert make(shop, shop.ctx(access={"own_principal": "User:CN=mover"}, **UNASKED)).facts == {"acls": 2, "quotas": 1}
+    assert make(shop, shop.ctx(access={"own_principal": "User:CN=mover"}, **UNASKED)).facts == {
+        "acls": 2,
+        "quotas": 1,
+        "scram_users": 0,
+    }
 
 
 def test_plan_that_the_migration_may_not_go_by_makes_nothing(shop: Migration) -> None:
@@ -413,12 +420,12 @@ def test_target_that_does_not_show_what_was_made_or_removed_is_waited_for_and_th
         patch.setattr(shop.target, "acls", lambda: (THEIRS,))
         with pytest.raises(CouldNotFindOut, match="made, and 30 s later not shown by the target yet: DENY User:app"):
             make(shop, ctx)
-    assert make(shop).facts == {"acls": 0, "quotas": 0}
+    assert make(shop).facts == {"acls": 0, "quotas": 0, "scram_users": 0}
     with monkeypatch.context() as patch:
         patch.setattr(shop.target, "acls", lambda: ALL)
         with pytest.raises(CouldNotFindOut, match="removed, and 30 s later still shown"):
             access.undo(shop.ctx())
-    assert access.undo(shop.ctx()).facts == {"acls": 3, "quotas": 1}
+    assert access.undo(shop.ctx()).facts == {"acls": 3, "quotas": 1, "scram_users": 0}
     assert not grants.made(shop.ctx().journal)
 
 
@@ -569,7 +576,7 @@ def test_of_two_values_of_a_limit_the_later_one_is_taken_back(shop: Migration) -
     shop.target.client_quotas, shop.source.client_quotas = [], [later]
     make(shop)
     undone = access.undo(shop.ctx()).value
-    assert ([limit.value for limit in undone.removed.limits], undone.changed) == ([7.0], ())
+    assert ([limit.value for limit in undone.removed.limits], undone.changed) == ([7.0], Grants())
     assert shop.target.client_quotas == []
 
 
@@ -578,7 +585,9 @@ def test_cancelled_migration_names_what_it_leaves(shop: Migration, monkeypatch: 
     make(shop)
     monkeypatch.setattr(seal, "cut_off", lambda _ctx, _tps: {})
     cancel.run(shop.ctx(), by="ada")
-    assert "ACLs and quotas that `access --apply` made stay: `access PLAN --undo` removes them" in shop.told
+    assert (
+        "ACLs, quotas and SCRAM users that `access --apply` made stay: `access PLAN --undo` removes them" in shop.told
+    )
     assert there(shop) == {*ALL}
     access.undo(shop.ctx())
     assert not there(shop)

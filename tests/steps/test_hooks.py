@@ -32,8 +32,10 @@ from kafka_migration.groups.hooks import (
     check_hooks,
     require_allowed,
     require_runnable,
+    run_for_password,
     run_hook,
 )
+from kafka_migration.plans.access import ScramUsers
 from kafka_migration.plans.load import restore_plan
 from kafka_migration.plans.model import Plan
 from tests.steps.hook_server import HookServer
@@ -280,6 +282,39 @@ def test_secret_at_the_edge_of_what_is_shown_is_not_shown_in_half(tmp_path: Path
     said = run_hook(call_of({"command": [str(says)]}), environ=environ).said
     assert "deployer" not in said
     assert "ployer" not in said
+
+
+# -- passwords --------------------------------------------------------------------------------------------------------
+
+
+def password(tool: Path, user: str = "app", **fields: Any) -> str:
+    users = ScramUsers(command=(str(tool), "{user}", "--migration={migration}"), **fields)
+    return run_for_password(users, user, "moving", environ=allowing(tool, TOKEN=SECRET))
+
+
+def test_password_is_the_only_line_that_a_command_prints_for_a_user(tool: Path) -> None:
+    script(tool, 'echo "not this" >&2; printf "%s\\n" " p w of $1, $2, $TOKEN"; sleep 5 &')
+    assert password(tool, "a b") == " p w of a b, --migration=moving, "
+    with pytest.raises(Refused, match="would be taken for an option"):
+        password(tool, "--force")
+
+
+@pytest.mark.parametrize("printing", ["true", "echo", f"echo {SECRET}; echo {SECRET}", f"printf '{SECRET}\\377'"])
+def test_what_is_not_one_line_is_no_password_and_is_not_shown(tool: Path, printing: str) -> None:
+    script(tool, printing)
+    with pytest.raises(HookFailed, match="tool app --migration=moving: printed something else than one line") as caught:
+        password(tool)
+    assert SECRET not in str(caught.value)
+
+
+def test_command_for_a_password_that_fails_or_hangs_shows_nothing_of_its_output(tool: Path) -> None:
+    script(tool, f"echo {SECRET}; echo {SECRET} >&2; kill -TERM $$")
+    with pytest.raises(HookFailed, match="signal SIGTERM") as failed:
+        password(tool)
+    script(tool, f"echo {SECRET}; sleep 100")
+    with pytest.raises(HookUnanswered, match=r"did not end within 0\.2 s") as hung:
+        password(tool, timeout_seconds=0.2)
+    assert SECRET not in f"{failed.value} {hung.value}"
 
 
 # -- HTTP calls -------------------------------------------------------------------------------------------------------

@@ -172,17 +172,17 @@ def test_what_the_target_lacks_is_made_there_with_its_own_rights_and_removed_aga
             return len(access.look(ctx).missing.acls)
 
     wait_until(lambda: lacks() == 3, "all three are seen on the source")
-    with open_context(plan) as ctx, pytest.raises(Refused, match=r"Alter \(for ACLs\)"):
+    with open_context(plan) as ctx, pytest.raises(Refused, match=r"Alter \(for ACLs and SCRAM users\)"):
         access.check(ctx)
     more = permissions.rules(plan, "target", permissions.names_of(plan), optional=True)
     locked.grant([rule for rule in more if "--apply" in rule.right.why])
     with open_context(plan, make_state=True) as ctx:
         wait_until(lambda: "ALTER" in ctx.target.cluster_operations(), "the migration may make ACLs")
         before = ctx.target.acls()
-        assert access.run(ctx, access.check(ctx)).facts == {"acls": 3, "quotas": 0}
+        assert access.run(ctx, access.check(ctx)).facts == {"acls": 3, "quotas": 0, "scram_users": 0}
         assert {acl.principal for acl in {*ctx.target.acls()} - {*before}} == {"User:CN=app"}
     assert lacks() == 0
     with open_context(plan) as ctx:
-        assert access.undo(ctx).facts == {"acls": 3, "quotas": 0}
+        assert access.undo(ctx).facts == {"acls": 3, "quotas": 0, "scram_users": 0}
         assert ctx.target.acls() == before
     assert lacks() == 3

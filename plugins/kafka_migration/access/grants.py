@@ -1,4 +1,4 @@
-"""Making on the target what it lacks of ACLs and client quotas, and taking that back.
+"""Making on the target what it lacks of ACLs, client quotas and SCRAM users, and taking that back.
 
 Each part is in the journal before it is made, and no ACL that is in the journal outlives :func:`undo`, whoever died in
 between, but for what another migration to this target may go by. Denials are made before anything is allowed, and
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,7 +24,7 @@ from kafka_migration.fence import fence, record
 from kafka_migration.fence.bans import BACK_WRITES, BANS, EARLY_WRITES, LIFTED_BY, may
 from kafka_migration.fence.checks import OPEN_DOOR
 from kafka_migration.fence.record import FenceState
-from kafka_migration.kafka.types import Acl
+from kafka_migration.kafka.types import Acl, ScramUser
 from kafka_migration.migration import cancellation, joined
 from kafka_migration.plans.problems import InvalidPlan
 from kafka_migration.plans.producers import EVERYBODY
@@ -36,52 +36,57 @@ if TYPE_CHECKING:
 
 KIND = "access"
 _OWNER = "target"
-#: ACLs, or limits, in one record of the journal and in one request.
+#: ACLs, limits or users in one record of the journal and in one request.
 _AT_ONCE = 500
 _READ_BACK_SECONDS, _READ_BACK_PAUSE = 30.0, 0.2
 #: From looking at ACLs to recording a fence that they are for.
 _CLOSING_SECONDS = 5.0
+_NONE: Mapping[str, str] = {}
 #: Fences that keep producers from the target.
 _CLOSED = (EARLY_WRITES, BACK_WRITES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grants:
-    """ACLs and limits of client quotas."""
+    """ACLs, limits of client quotas, and SCRAM users without their passwords."""
 
     acls: tuple[Acl, ...] = ()
     limits: tuple[Limit, ...] = ()
+    users: tuple[ScramUser, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.acls or self.limits)
+        return bool(self.acls or self.limits or self.users)
 
     def __str__(self) -> str:
-        limits = f"{len(self.limits)} limits of client quotas"
-        return f"{len(self.acls)} ACLs and {limits}" if self.limits else f"{len(self.acls)} ACLs"
+        others = ((self.limits, "limits of client quotas"), (self.users, "SCRAM users"))
+        return " and ".join([f"{len(self.acls)} ACLs", *(f"{len(some)} {name}" for some, name in others if some)])
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only."""
-        return {"acls": [asdict(acl) for acl in self.acls], "quotas": [asdict(limit) for limit in self.limits]}
+        return {
+            "acls": [asdict(acl) for acl in self.acls],
+            "quotas": [asdict(limit) for limit in self.limits],
+            "scram_users": [asdict(user) for user in self.users],
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToUndo:
     """What :func:`undo` removes, in its order; what has to ``stay``, as another migration may go by it, and may be
-    undone later; ``changed`` limits that have another value by now, and are somebody else's."""
+    undone later; what was ``changed`` since, limits and iterations of users, and so is somebody else's."""
 
     removed: Grants = Grants()
     stay: Grants = Grants()
-    changed: tuple[Limit, ...] = ()
+    changed: Grants = Grants()
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only."""
-        changed = [asdict(limit) for limit in self.changed]
-        return {"removed": self.removed.as_dict(), "stay": self.stay.as_dict(), "changed": changed}
+        return {name: getattr(self, name).as_dict() for name in ("removed", "stay", "changed")}
 
 
-def missing(seen: AccessDiff, limits: Limits) -> Grants:
+def missing(seen: AccessDiff, limits: Limits, users: Iterable[ScramUser] = ()) -> Grants:
     """What the target lacks."""
-    return Grants(acls=tuple(in_order(seen.missing)), limits=limits.missing)
+    return Grants(acls=tuple(in_order(seen.missing)), limits=limits.missing, users=tuple(users))
 
 
 def made(journal: Journal) -> Grants:
@@ -90,7 +95,8 @@ def made(journal: Journal) -> Grants:
     acls = {Acl(**acl) for _, part in parts for acl in part["acls"]}
     # Of two values of one limit the later one is meant.
     limits = {(limit.entity, limit.key): limit for _, part in parts for limit in map(_limit, part["quotas"])}
-    return Grants(acls=tuple(in_order(acls)), limits=tuple(limits.values()))
+    users = {user.user: user for _, part in parts for user in map(_user, part.get("scram_users", ()))}
+    return Grants(acls=tuple(in_order(acls)), limits=tuple(limits.values()), users=tuple(users.values()))
 
 
 # -- making -----------------------------------------------------------------------------------------------------------
@@ -128,9 +134,9 @@ def check(ctx: Context, todo: Grants) -> None:
 
 def require_rights(ctx: Context, todo: Grants) -> None:
     """Raise Refused if the migration's principal may not make, or remove, ``todo``."""
-    needs = {"ALTER": bool(todo.acls), "ALTER_CONFIGS": bool(todo.limits)}
+    needs = {"ALTER": bool(todo.acls or todo.users), "ALTER_CONFIGS": bool(todo.limits)}
     if lacks := sorted({right for right, is_needed in needs.items() if is_needed} - ctx.target.cluster_operations()):
-        names = {"ALTER": "Alter (for ACLs)", "ALTER_CONFIGS": "AlterConfigs (for client quotas)"}
+        names = {"ALTER": "Alter (for ACLs and SCRAM users)", "ALTER_CONFIGS": "AlterConfigs (for client quotas)"}
         raise Refused(
             f"the migration's principal lacks on the target's cluster: {listed(names[right] for right in lacks)}",
             remedy="grant it (`acls PLAN` prints it as optional), or have it done by an administrator"
@@ -179,8 +185,9 @@ def _require_closed(ctx: Context, acls: Iterable[Acl]) -> None:
             )
 
 
-def apply(ctx: Context, todo: Grants, require_still: Callable[[], None]) -> None:
-    """Make ``todo``, and read it back. Killed anywhere, the next call goes on with what is missing then.
+def apply(ctx: Context, todo: Grants, require_still: Callable[[], None], passwords: Mapping[str, str] = _NONE) -> None:
+    """Make ``todo``, its users with these ``passwords``, and read it back. Killed anywhere, the next call goes on with
+    what is missing then.
 
     Raises Refused as :func:`check` does, what ``require_still`` raises, and TakenOver if somebody else makes or removes
     access meanwhile: then nothing of it is left. CouldNotFindOut if the target does not show what was made.
@@ -197,10 +204,11 @@ def apply(ctx: Context, todo: Grants, require_still: Callable[[], None]) -> None
     try:
         for number, part in enumerate(_parts(todo, "DENY", "ALLOW")):
             require(part.acls)
+            _require_new(ctx, part.users)
             done[number] = part
             ctx.journal.write(_noted(ctx, claim, {number: part}))
             ctx.log(f"make {part}")
-            _change(ctx, part)
+            _change(ctx, part, passwords)
         require(todo.acls)
         _read_back(ctx, todo, "made")
         if any(ban.allows(acl, (acl.resource,)) for ban in _CLOSED for acl in todo.acls) and ctx.plan.producers:
@@ -214,6 +222,15 @@ def apply(ctx: Context, todo: Grants, require_still: Callable[[], None]) -> None
         raise
 
 
+def _require_new(ctx: Context, users: Iterable[ScramUser]) -> None:
+    names = {user.user for user in users}
+    if names and (there := names.intersection(user.user for user in ctx.target.scram_users())):
+        raise Refused(
+            f"somebody has made these SCRAM users on the target meanwhile: {listed(sorted(there))}",
+            remedy="run this again: their passwords stay",
+        )
+
+
 # -- undoing ----------------------------------------------------------------------------------------------------------
 
 
@@ -222,22 +239,37 @@ def to_undo(ctx: Context) -> ToUndo:
     mine, others = made(ctx.journal), [*_others(ctx)]
     theirs = {(limit.entity, limit.key) for other in others for limit in other.made.limits}
     values = _values(ctx) if mine.limits else {}
+    credentials = _credentials(ctx) if mine.users else {}
     kept = {acl for acl in mine.acls if any(other.may_go_by(acl) for other in others)}
     # Without its denials, what stays would allow more than it did.
     kept |= {acl for acl in mine.acls if acl.permission == "DENY" and any(_narrows(acl, one) for one in kept)}
     stay = Grants(
         acls=tuple(in_order(kept)),
         limits=tuple(limit for limit in mine.limits if (limit.entity, limit.key) in theirs),
+        # Whom else a user's clients read and write, nobody knows.
+        users=mine.users if any(other.has_begun for other in others) else (),
     )
+    reset = [user for user in mine.users if any(now != one for now, one in _both(user, credentials) if now is not None)]
     allowed_first = reversed(in_order({*mine.acls} - {*stay.acls}))
     ours = {limit: values.get((limit.entity, limit.key)) for limit in mine.limits if limit not in stay.limits}
     return ToUndo(
         removed=Grants(
-            acls=tuple(allowed_first), limits=tuple(one for one, now in ours.items() if now in (None, one.value))
+            acls=tuple(allowed_first),
+            limits=tuple(one for one, now in ours.items() if now in (None, one.value)),
+            users=tuple(user for user in mine.users if user not in (*stay.users, *reset)),
         ),
         stay=stay,
-        changed=tuple(one for one, now in ours.items() if now not in (None, one.value)),
+        changed=Grants(
+            limits=tuple(one for one, now in ours.items() if now not in (None, one.value)),
+            users=tuple(user for user in reset if user not in stay.users),
+        ),
     )
+
+
+def _both(user: ScramUser, there: Mapping[str, Mapping[str, int]]) -> Iterator[tuple[int | None, int]]:
+    """Of each of the credentials: iterations on the target, None without it, and those that it was made with."""
+    now = there.get(user.user, {})
+    return ((now.get(mechanism), iterations) for mechanism, iterations in user.credentials)
 
 
 def _narrows(denial: Acl, allowed: Acl) -> bool:
@@ -262,6 +294,7 @@ def undo(ctx: Context, require_unused: Callable[[], None]) -> ToUndo:
     claim = ctx.journal.claim(KIND, _OWNER, at=ctx.stamp())
     names, todo = list(ctx.journal.all(KIND)), to_undo(ctx)
     require_rights(ctx, todo.removed)
+    others, users = replace(todo.removed, users=()), Grants(users=todo.removed.users)
     removed: list[Grants] = []
 
     def require() -> None:
@@ -270,22 +303,30 @@ def undo(ctx: Context, require_unused: Callable[[], None]) -> ToUndo:
         _require_no_fence(ctx, todo.removed.acls)
 
     try:
-        for part in _parts(todo.removed, "ALLOW", "DENY"):
+        for part in _parts(others, "ALLOW", "DENY"):
             require()
             ctx.log(f"remove {part}")
             removed.append(part)
             # Also what this broker does not show yet, or not any more.
             _change(ctx, part, removes=True)
-        _read_back(ctx, todo.removed, "removed")
+        _read_back(ctx, others, "removed")
         require()
     except Refused:
         # Somebody has begun to rely on it meanwhile, and has found it there.
         for part in reversed(removed):
             fence.insist(ctx, partial(_change, ctx, part))
         raise
+    # Last, when nobody relies on the rest: they could not be made again with the passwords that they had.
+    for part in _parts(users):
+        _change(ctx, part, removes=True)
+    _read_back(ctx, users, "removed")
     # What another migration has made as well, that one removes.
     theirs = frozenset[Acl]().union(*(other.made.acls for other in _others(ctx)))
-    left = Grants(acls=tuple(acl for acl in todo.stay.acls if acl not in theirs))
+    their_users = frozenset(user.user for other in _others(ctx) for user in other.made.users)
+    left = Grants(
+        acls=tuple(acl for acl in todo.stay.acls if acl not in theirs),
+        users=tuple(user for user in todo.stay.users if user.user not in their_users),
+    )
     kept = _noted(ctx, claim, dict(enumerate(_parts(left, "DENY", "ALLOW"))))
     ctx.journal.write({**kept, **{(KIND, name): None for name in names}})
     return todo
@@ -349,9 +390,11 @@ def _parts(grants: Grants, *permissions: str) -> Iterator[Grants]:
             yield Grants(acls=tuple(acls[at : at + _AT_ONCE]))
     for at in range(0, len(grants.limits), _AT_ONCE):
         yield Grants(limits=grants.limits[at : at + _AT_ONCE])
+    for at in range(0, len(grants.users), _AT_ONCE):
+        yield Grants(users=grants.users[at : at + _AT_ONCE])
 
 
-def _change(ctx: Context, part: Grants, *, removes: bool = False) -> None:
+def _change(ctx: Context, part: Grants, passwords: Mapping[str, str] = _NONE, *, removes: bool = False) -> None:
     if part.acls and removes:
         ctx.target.delete_acls(part.acls)
     elif part.acls:
@@ -361,11 +404,19 @@ def _change(ctx: Context, part: Grants, *, removes: bool = False) -> None:
         for limit in part.limits:
             changes.setdefault(limit.entity, {})[limit.key] = None if removes else limit.value
         ctx.target.alter_quotas(changes)
+    if part.users and removes:
+        ctx.target.alter_scram_users({}, removed=part.users)
+    elif part.users:
+        ctx.target.alter_scram_users({user: passwords[user.user] for user in part.users})
 
 
 def _limit(value: Mapping[str, Any]) -> Limit:
     entity = tuple((kind, name) for kind, name in value["entity"])
     return Limit(entity=entity, key=value["key"], value=value["value"], there=value["there"])
+
+
+def _user(value: Mapping[str, Any]) -> ScramUser:
+    return ScramUser(user=value["user"], credentials=tuple((name, count) for name, count in value["credentials"]))
 
 
 def _name(claim: Claim, number: int) -> str:
@@ -382,17 +433,28 @@ def _values(ctx: Context) -> dict[tuple[Entity, str], float]:
     return {(quota.entity, key): value for quota in ctx.target.quotas() for key, value in quota.limits}
 
 
+def _credentials(ctx: Context) -> dict[str, dict[str, int]]:
+    """Iterations of the target's SCRAM users, by name and mechanism."""
+    return {user.user: dict(user.credentials) for user in ctx.target.scram_users()}
+
+
 def _read_back(ctx: Context, grants: Grants, what: Literal["made", "removed"]) -> None:
     """Return once the target shows ``grants``, or none of them: a change may take a moment to get to a broker."""
     is_there = what == "made"
     for _ in tries(ctx.clock, seconds=_READ_BACK_SECONDS, pause=_READ_BACK_PAUSE):
         acls = frozenset(ctx.target.acls()) if grants.acls else frozenset[Acl]()
         values = _values(ctx) if grants.limits else {}
+        credentials = _credentials(ctx) if grants.users else {}
         wrong = [in_words(acl) for acl in grants.acls if (acl in acls) is not is_there]
         wrong += [
             f"{limit.key} of {words(limit.entity)}"
             for limit in grants.limits
             if (values.get((limit.entity, limit.key)) == limit.value) is not is_there
+        ]
+        wrong += [
+            f"SCRAM user {user.user}"
+            for user in grants.users
+            if any(now != (one if is_there else None) for now, one in _both(user, credentials))
         ]
         if not wrong:
             return

@@ -2,12 +2,14 @@
 
 A quota of a named user is carried if that user may use something of the plan's, under the user's name on the target.
 One of everybody, of a client id or of an address concerns others, too: it is listed, and left to an administrator.
-Secrets of SCRAM users cannot be read, so who lacks credentials gets new ones, by hand.
+Secrets of SCRAM users cannot be read, so who lacks credentials gets new ones: as the plan has it (``access.users``), or
+by hand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from shlex import quote
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,6 +27,9 @@ Entity = tuple[tuple[str, str | None], ...]
 
 _USER = "user"
 _OPTIONS = {_USER: "users", "client-id": "clients"}
+#: What brokers take: ScramMechanism's fewest iterations, ScramControlManager's most.
+_FEWEST_ITERATIONS, _MOST_ITERATIONS = 4_096, 16_384
+_ENABLED = "sasl.enabled.mechanisms"
 
 _T = TypeVar("_T")
 
@@ -43,14 +48,15 @@ class Limit:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """``missing`` on the target; ``different`` there, which somebody has decided; ``by_hand``: those of the source, not
-    on the target, that concern more than the plan's clients. ``users`` have SCRAM credentials on the source alone.
-    ``unknown`` is what could not be read, and why."""
+    on the target, that concern more than the plan's clients. ``users`` have SCRAM credentials on the source alone: by
+    their names on the target, None if that could not be read. ``unknown`` is what could not be read, and why."""
 
     missing: tuple[Limit, ...] = ()
     different: tuple[Limit, ...] = ()
     by_hand: tuple[Limit, ...] = ()
-    users: tuple[ScramUser, ...] = ()
+    users: tuple[ScramUser, ...] | None = ()
     unknown: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only."""
@@ -58,8 +64,9 @@ class Limits:
             "missing": [asdict(limit) for limit in self.missing],
             "different": [asdict(limit) for limit in self.different],
             "by_hand": [asdict(limit) for limit in self.by_hand],
-            "scram_users": [asdict(user) for user in self.users],
+            "scram_users": [asdict(user) for user in self.users or ()],
             "unknown": list(self.unknown),
+            "notes": list(self.notes),
         }
 
 
@@ -81,10 +88,33 @@ def read(ctx: Context, users: Mapping[str, str]) -> Limits:
     known = asked("SCRAM users of the target", ctx.target.scram_users)
     limits = Limits() if found is None or there is None else _compared(found, there, users)
     if here is None or known is None:
-        return replace(limits, unknown=tuple(unknown))
-    have = {user.user for user in known}
-    lack = tuple(user for user in here if user.user in users and users[user.user] not in have)
-    return replace(limits, users=lack, unknown=tuple(unknown))
+        return replace(limits, users=None, unknown=tuple(unknown))
+    lack = tuple(_lacking(here, known, users))
+    return replace(limits, users=lack, unknown=tuple(unknown), notes=tuple(_notes(ctx, lack)))
+
+
+def _lacking(source: Iterable[ScramUser], target: Iterable[ScramUser], users: Mapping[str, str]) -> Iterator[ScramUser]:
+    have, wanted = {user.user for user in target}, dict[str, dict[str, int]]()
+    for user in source:
+        if (name := users.get(user.user)) is not None and name not in have:
+            # Of users that become one, the strongest.
+            of_user = wanted.setdefault(name, {})
+            for mechanism, iterations in user.credentials:
+                clamped = min(max(iterations, _FEWEST_ITERATIONS), _MOST_ITERATIONS)
+                of_user[mechanism] = max(clamped, of_user.get(mechanism, 0))
+    for name, credentials in sorted(wanted.items()):
+        yield ScramUser(user=name, credentials=tuple(sorted(credentials.items())))
+
+
+def _notes(ctx: Context, lack: Collection[ScramUser]) -> Iterator[str]:
+    if not lack:
+        return
+    with suppress(NotAuthorized, NotSupported):
+        configs = ctx.target.broker_configs()
+        enabled = str(configs[_ENABLED].value) if _ENABLED in configs else "SCRAM"
+        # Of a single listener, brokers show that it is set, and not to what.
+        if "SCRAM" not in enabled and not any(name.endswith(f".{_ENABLED}") for name in configs):
+            yield f"the target's brokers enable no SCRAM mechanism ({_ENABLED}: {enabled}): its users cannot log in"
 
 
 def _compared(source: Iterable[Quota], target: Iterable[Quota], users: Mapping[str, str]) -> Limits:
@@ -126,7 +156,7 @@ def commands(limits: Limits, *, servers: str) -> tuple[str, ...]:
         " ".join([start, quote(",".join(f"{limit.key}={shown(limit.value)}" for limit in some)), *_options(entity)])
         for entity, some in together.items()
     ]
-    for user in limits.users:
+    for user in limits.users or ():
         given = ",".join(f"{name}=[iterations={count},password=NEW]" for name, count in user.credentials)
         # One line, whatever the name is: what follows a line break would be a command.
         lines.append(in_one_line(f"# {start} {quote(given)} {' '.join(_options(((_USER, user.user),)))}"))

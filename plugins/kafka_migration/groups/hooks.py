@@ -28,9 +28,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Any, Literal
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from kafka_migration.domain.checks import CheckResult
@@ -38,6 +39,7 @@ from kafka_migration.domain.direction import Side
 from kafka_migration.domain.errors import CouldNotFindOut, Refused
 from kafka_migration.domain.hiding import hidden
 from kafka_migration.domain.leash import Leash
+from kafka_migration.plans.access import ScramUsers
 from kafka_migration.plans.hooks import Hook, HttpCall, fill
 from kafka_migration.plans.model import Plan
 from kafka_migration.plans.problems import is_secret_name
@@ -118,7 +120,7 @@ def run_hook(call: HookCall, *, environ: Mapping[str, str] | None = None) -> Hoo
     environ = os.environ if environ is None else environ
     began = time.monotonic()
     if call.hook.command:
-        output = _run_command(call, environ)
+        output = _run_command(call, call.hook.command, environ)
     elif call.hook.http:
         output = _run_http(call, call.hook.http, environ)
     else:
@@ -131,7 +133,7 @@ def require_runnable(call: HookCall, *, environ: Mapping[str, str] | None = None
     environ = os.environ if environ is None else environ
     _evidence(call.hook, environ)
     if call.hook.command:
-        _safe_arguments(call, call.hook.command)
+        _safe_arguments(str(call), call.hook.command, call.values)
     if call.hook.http:
         require_allowed(call.hook.http.url_for(call.values), environ)
 
@@ -209,61 +211,114 @@ def _arguments(command: tuple[str, ...], values: Mapping[str, str]) -> list[str]
     return [fill(item, dict(values)) for item in command[1:]]
 
 
-def _safe_arguments(call: HookCall, command: tuple[str, ...]) -> list[str]:
-    arguments = _arguments(command, call.values)
+def _safe_arguments(what: str, command: tuple[str, ...], values: Mapping[str, str]) -> list[str]:
+    arguments = _arguments(command, values)
     for template, argument in zip(command[1:], arguments, strict=True):
         # A group may have any name, and one like --force must not become an option of the program.
         if argument.startswith("-") and not template.startswith("-"):
             raise Refused(
-                f"{call}: the argument {argument!r} would be taken for an option",
-                remedy="pass it with its option in one item of the plan, such as --group={group}",
+                f"{what}: the argument {argument!r} would be taken for an option",
+                remedy=f"pass it with its option in one item of the plan, such as --name={template}",
             )
     return arguments
 
 
-def _run_command(call: HookCall, environ: Mapping[str, str]) -> str:
-    command = call.hook.command or ()
-    program = allowed_program(command[0], environ)
-    arguments = _safe_arguments(call, command)
-    names = [*_HARMLESS, *environ.get(COMMAND_ENVIRONMENT, "").split(":")]
-    child_environment = {name: environ[name] for name in names if name in environ}
+def _run_command(call: HookCall, command: tuple[str, ...], environ: Mapping[str, str]) -> str:
     # What the administrator hands on may be secret, and the command's output goes into messages and the journal.
-    secrets = [value for name, value in child_environment.items() if _may_be_secret(name) and len(value) >= _SECRET]
+    known = _environment(environ).items()
+    secrets = [value for name, value in known if _may_be_secret(name) and len(value) >= _SECRET]
     # Into a file, not a pipe: a command that leaves consumers running passes its output on to them, and a pipe would
     # then stay open, and this call hang, for as long as they run.
-    with tempfile.TemporaryFile() as output, Leash() as leash:
+    with tempfile.TemporaryFile() as output:
+        streams = {"stdout": output, "stderr": subprocess.STDOUT}
         try:
-            process = leash.start(
-                [program, *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=child_environment,
-                cwd="/",
-            )
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
-            raise HookFailed(
-                f"{call}: cannot be started: {error}", remedy=f"check {program} and its interpreter"
-            ) from error
-        try:
-            code = _wait(process, call.hook.command_timeout)
+            code = _exit_code(str(call), command, call.values, environ, call.hook.command_timeout, **streams)
         except subprocess.TimeoutExpired:
             raise HookUnanswered(
                 f"{call}: did not end within {call.hook.command_timeout:g} s, and was killed; its output:"
                 f" {_tail(output, secrets)}",
                 remedy="check what it does, or give it a longer timeout_seconds",
             ) from None
+        shown = _tail(output, secrets)
+    if code != 0:
+        raise HookFailed(
+            f"{call}: {_ending(code)}; its output: {shown}", remedy="make it succeed by hand, then run this again"
+        )
+    return shown
+
+
+def run_for_password(users: ScramUsers, user: str, migration: str, *, environ: Mapping[str, str] | None = None) -> str:
+    """The password that the plan's command prints for ``user``: in no message, log or file, whatever goes wrong.
+
+    Raises as :func:`run_hook`, and HookFailed for what is not one line.
+    """
+    environ = os.environ if environ is None else environ
+    command, values = users.command or (), {"user": user, "migration": migration}
+    what = "command " + " ".join([command[0], *_arguments(command, values)])
+    remedy = "its output may hold the password, and is not shown: run it by hand, then this again"
+    # A pipe, which is on no disk; read when the command is done, so that nothing it leaves running is waited for.
+    printed, (read, write) = b"", os.pipe()
+    try:
+        os.set_blocking(read, False)
+        streams = {"stdout": write, "stderr": subprocess.DEVNULL}
+        code = _exit_code(what, command, values, environ, users.timeout_seconds, **streams)
+        with suppress(BlockingIOError):
+            printed = os.read(read, _READ_BYTES)
+    except subprocess.TimeoutExpired:
+        raise HookUnanswered(
+            f"{what}: did not end within {users.timeout_seconds:g} s, and was killed", remedy=remedy
+        ) from None
+    finally:
+        os.close(read)
+        os.close(write)
+    if code != 0:
+        raise HookFailed(f"{what}: {_ending(code)}", remedy=remedy)
+    try:
+        (password,) = printed.decode().splitlines()
+    except ValueError:
+        password = ""
+    if not password.strip():
+        raise HookFailed(f"{what}: printed something else than one line", remedy=remedy)
+    return password
+
+
+def _exit_code(
+    what: str,
+    command: tuple[str, ...],
+    values: Mapping[str, str],
+    environ: Mapping[str, str],
+    seconds: float,
+    **streams: Any,
+) -> int:
+    """How a command ends. Raises subprocess.TimeoutExpired once it was killed, HookFailed if it cannot be started."""
+    program = allowed_program(command[0], environ)
+    arguments = _safe_arguments(what, command, values)
+    with Leash() as leash:
+        try:
+            process = leash.start(
+                [program, *arguments], stdin=subprocess.DEVNULL, env=_environment(environ), cwd="/", **streams
+            )
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            raise HookFailed(
+                f"{what}: cannot be started: {error}", remedy=f"check {program} and its interpreter"
+            ) from error
+        try:
+            return _wait(process, seconds)
         finally:
             # Whatever ended the wait (a timeout, Ctrl-C, the end of the task), nothing of the command outlives this
             # call unfinished: a stop would land after the next try's start. The leash is for a kill of this process.
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-        shown = _tail(output, secrets)
-    if code != 0:
-        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        raise HookFailed(f"{call}: {how}; its output: {shown}", remedy="make it succeed by hand, then run this again")
-    return shown
+
+
+def _environment(environ: Mapping[str, str]) -> dict[str, str]:
+    names = [*_HARMLESS, *environ.get(COMMAND_ENVIRONMENT, "").split(":")]
+    return {name: environ[name] for name in names if name in environ}
+
+
+def _ending(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
 def _wait(process: subprocess.Popen[bytes], seconds: float) -> int:

@@ -114,7 +114,7 @@ _WAY_BACK = "the way back"
 #: Of no use to a migration that goes through: asked for by name where it is wanted.
 OPTIONAL_RIGHTS: tuple[Right, ...] = (
     Right(side="source", on=On.CLUSTER, operation="DescribeConfigs", why="`access` compares client quotas"),
-    Right(side="target", on=On.CLUSTER, operation="Alter", why="`access --apply` makes ACLs"),
+    Right(side="target", on=On.CLUSTER, operation="Alter", why="`access --apply` makes ACLs, and SCRAM users"),
     Right(side="target", on=On.CLUSTER, operation="AlterConfigs", why="`access --apply` sets client quotas"),
     Right(side="target", on=On.TOPICS, operation="Delete", why="`cancel` and `mirror --again` delete what was created"),
     Right(side="source", on=On.TOPICS, operation="Write", why=_WAY_BACK),

@@ -25,8 +25,8 @@ Role = Literal["source", "target"]
 
 class Cluster(OffsetCalls, GroupCalls, AclCalls, ResourceCalls, RightsCalls):
     """Read a cluster; and through ``create_topics``, ``create_partitions``, ``delete_topics``, ``alter_configs``,
-    ``create_acls``, ``delete_acls``, ``alter_quotas`` and ``commit``, and nothing else, change it. What can be asked
-    about topics, partitions and groups stands in the classes that this one is made of."""
+    ``create_acls``, ``delete_acls``, ``alter_quotas``, ``alter_scram_users`` and ``commit``, and nothing else, change
+    it. What can be asked about topics, partitions and groups stands in the classes that this one is made of."""
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ import kafka.errors as kafka_errors
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.protocol.api_message import ApiMessage
-from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest
+from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
 
 from kafka_migration import __version__
 from kafka_migration.domain.codes import GROUP_AUTHORIZATION_FAILED, RETRYABLE
@@ -24,6 +24,8 @@ from kafka_migration.kafka.errors import Asked, retried, translated
 T = TypeVar("T")
 
 _RECEIVE_MAX_BYTES = 100 * 1024 * 1024
+#: The last version of Metadata that calls topics by names.
+_METADATA_TO = 12
 
 
 class ConsumerGroupDescribeRequest(ApiMessage, load_json=schemas):  # type: ignore[call-arg,misc]
@@ -169,6 +171,12 @@ class RawClient:
         for group in wanted:
             put(group, await self.send(FindCoordinatorRequest(key=group, key_type=0, max_version=3), None))
         return found
+
+    async def controller(self) -> int | None:
+        """Who takes changes: beside a ZooKeeper one broker only; otherwise the metadata name any."""
+        request = MetadataRequest(topics=[], allow_auto_topic_creation=False, max_version=_METADATA_TO)
+        found: int = (await self.send(request, None)).controller_id
+        return found if found >= 0 else None
 
     async def refresh(self) -> None:
         """Fetch metadata, so that brokers that joined are known."""

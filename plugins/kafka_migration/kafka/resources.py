@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import hashlib
+import logging
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 from kafka.protocol.admin import (
     AlterClientQuotasRequest,
+    AlterUserScramCredentialsRequest,
     DescribeClientQuotasRequest,
     DescribeLogDirsRequest,
     DescribeProducersRequest,
@@ -15,16 +20,17 @@ from kafka.protocol.admin import (
 from kafka.protocol.api_key import ApiKey
 from kafka.protocol.metadata import FindCoordinatorRequest
 
-from kafka_migration.domain.codes import TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+from kafka_migration.domain.codes import RESOURCE_NOT_FOUND, TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.kafka.topics import TopicCalls
 from kafka_migration.kafka.types import ActiveProducer, DiskUse, LogDir, Quota, ScramUser
 
 _SCRAM = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+_SALT_BYTES = 32
 
 
 class ResourceCalls(TopicCalls):
-    """Whatever else a cluster holds. All of it is only read, but for client quotas."""
+    """Whatever else a cluster holds. All of it is only read, but for client quotas and SCRAM users."""
 
     def api_versions(self) -> dict[str, tuple[int, int]]:
         """API name (``Produce``) -> (lowest, highest version) that every broker takes."""
@@ -194,6 +200,35 @@ class ResourceCalls(TopicCalls):
 
         return raw.run(asked, ask)
 
+    def alter_scram_users(self, made: Mapping[ScramUser, str], removed: Iterable[ScramUser] = ()) -> None:
+        """Give each user of ``made`` these credentials, of a new password; and take these from those ``removed``, who
+        need not have them. Passwords stay here: brokers get them salted. Needs Alter on the cluster. If this raises,
+        some of them may have been changed."""
+        raw, asked = self._clients.raw(), self._clients.asked("Alter", "cluster (SCRAM users)")
+        kind, going = AlterUserScramCredentialsRequest.ScramCredentialDeletion, list(removed)
+        # Brokers alter a user once in a request, so each mechanism has its own.
+        requests = [
+            AlterUserScramCredentialsRequest(
+                upsertions=[
+                    _salted(user.user, number, iterations, password)
+                    for user, password in made.items()
+                    for mechanism, iterations in user.credentials
+                    if mechanism == name
+                ],
+                deletions=[kind(name=user.user, mechanism=number) for user in going if name in dict(user.credentials)],
+            )
+            for number, name in _SCRAM.items()
+        ]
+
+        async def ask() -> None:
+            for request in requests:
+                for user in (await raw.send(request, await raw.controller())).results:
+                    if user.error_code != RESOURCE_NOT_FOUND:
+                        raw.require(asked, user.error_code, user.error_message)
+
+        with _unlogged():
+            raw.run(asked, ask)
+
     def may_use_transactional_id(self, transactional_id: str) -> bool:
         """Whether the principal may at least describe it, existing or not. That implies nothing of Write; without it
         there is none. Changes nothing."""
@@ -207,6 +242,30 @@ class ResourceCalls(TopicCalls):
             return True
 
         return raw.run(asked, ask)
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """No request is logged meanwhile, whatever level somebody has set: who reads a salted password can log in by it."""
+    logger = logging.getLogger("kafka")
+    level = logger.level
+    logger.setLevel(max(level, logging.INFO))
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _salted(user: str, mechanism: int, iterations: int, password: str) -> object:
+    """RFC 5802's SaltedPassword. Of the password's own bytes, as Kafka's clients have it: they do not normalize."""
+    salt, name = secrets.token_bytes(_SALT_BYTES), _SCRAM[mechanism].removeprefix("SCRAM-").replace("-", "")
+    return AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
+        name=user,
+        mechanism=mechanism,
+        iterations=iterations,
+        salt=salt,
+        salted_password=hashlib.pbkdf2_hmac(name, password.encode(), salt, iterations),
+    )
 
 
 def _size(value: int | None) -> int | None:

@@ -124,7 +124,7 @@ FLOW: Mapping[str, Counterpart] = _table(
         no_counterpart("every config that the target takes is the source's; alter it on the target after `restore`"),
         "config.properties.exclude config.properties.blacklist use.defaults.from",
     ),
-    (not_needed("no ACL is copied"), "sync.topic.acls.interval.seconds"),
+    (not_needed("ACLs are made once, by `access PLAN --apply`"), "sync.topic.acls.interval.seconds"),
     (no_counterpart("requests have time limits of their own"), "admin.timeout.ms consumer.poll.timeout.ms"),
     (no_counterpart("topics are made by Kafka's own admin client"), "forwarding.admin.class"),
     (
@@ -255,6 +255,11 @@ WORKER: Mapping[str, Counterpart] = _table(
     ),
 )
 
+#: Of MirrorMaker 2's command line, without its dashes.
+SECOND: Mapping[str, Counterpart] = _table(
+    (not_needed("the mirror runs where its Spark connection leads, best near the target"), "clusters"),
+)
+
 #: Of MirrorMaker 1's command line, without its dashes.
 FIRST: Mapping[str, Counterpart] = _table(
     (taken("the source's connection"), "consumer.config"),
@@ -304,7 +309,7 @@ def of_flow(name: str, value: str) -> Counterpart | None:
             return not_needed("`create` and `restore` take over configs")
         case "sync.topic.acls.enabled":
             if is_off:
-                return not_needed("no ACL is copied")
+                return not_needed("no ACL is made without `access PLAN --apply`")
             return no_counterpart("`access PLAN` shows which ACLs the target lacks, `access PLAN --apply` makes them")
         case "key.converter" | "value.converter" | "header.converter":
             if value.strip() == BYTES_CONVERTER:

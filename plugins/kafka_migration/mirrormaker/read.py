@@ -145,7 +145,8 @@ def literal(setting: Setting) -> str:
 
 
 def read(paths: Iterable[Path]) -> Configuration:
-    """Properties of dedicated MirrorMakers, and JSON of connectors. Raises BadInput for what is neither."""
+    """Properties of dedicated MirrorMakers, and connectors: JSON, or properties of a standalone Connect. Raises
+    BadInput for what is neither."""
     found = Configuration()
     for path in paths:
         data = content(path)
@@ -153,8 +154,10 @@ def read(paths: Iterable[Path]) -> Configuration:
             for name, config in _connectors(path, data):
                 file = f"{path}, {name}" if name else str(path)
                 _read_connector(found, {one.name: one for one in _of_json(file, config)}, name)
+        elif "connector.class" in (settings := _properties(found, path, data)):
+            _read_connector(found, settings, settings["name"].value if "name" in settings else "")
         else:
-            _read_dedicated(found, _properties(found, path, data), path)
+            _read_dedicated(found, settings, path)
     for flow in found.flows:
         if not flow.has_source:
             raise BadInput(
@@ -269,6 +272,16 @@ def _read_dedicated(found: Configuration, settings: Mapping[str, Setting], path:
             " --consumer.config and --producer.config",
         )
     pairs = {f"{source}->{target}.": (source, target) for source in aliases for target in aliases if source != target}
+    for setting in settings.values():
+        name = setting.name.removeprefix(_longest(pairs, setting.name))
+        if name in options.FLOW and re.search(r"\s#", setting.value):
+            raise BadInput(
+                "holds a comment, which Java takes for a part of the value",
+                file=str(path),
+                field=setting.name,
+                value=setting.value,
+                remedy="write the comment on a line of its own (MirrorMaker goes by the whole value)",
+            )
     flows = {
         prefix: Flow(source=source, target=target, aliases=tuple(aliases))
         for prefix, (source, target) in pairs.items()

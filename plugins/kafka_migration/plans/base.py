@@ -26,6 +26,12 @@ class PlanModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
 
 
+def without_unused(dumped: dict[str, Any], field: str) -> dict[str, Any]:
+    """What was ``dumped``, without ``field`` if that has no value: so that the digests of plans without it stay what
+    they were before there was any."""
+    return {name: value for name, value in dumped.items() if value or name != field}
+
+
 def wrong(message: str, remedy: str) -> PydanticCustomError:
     """The error that a validator raises for one value: what is wrong with it, and what to write instead."""
     return PydanticCustomError(OURS, "{message}", {"message": message, "remedy": remedy})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from ipaddress import ip_address
 from typing import Annotated, Literal
 from urllib.parse import quote, urlsplit
@@ -39,10 +40,11 @@ def fill(template: str, values: dict[str, str]) -> str:
     return _PLACEHOLDER.sub(lambda found: values.get(found[1], found[0]), template)
 
 
-def _known_placeholders(text: str) -> str:
+def known_placeholders(text: str, *, known: Collection[str] = PLACEHOLDERS) -> str:
+    """``text``, if all its placeholders are ``known``."""
     for name in _PLACEHOLDER.findall(text):
-        if name not in PLACEHOLDERS:
-            allowed = ", ".join(f"{{{p}}}" for p in PLACEHOLDERS)
+        if name not in known:
+            allowed = ", ".join(f"{{{p}}}" for p in known)
             raise wrong(f"{{{name}}} is not a placeholder", f"use one of {allowed}")
     if "\0" in text:
         raise wrong("a NUL character cannot be passed on", "remove it")
@@ -66,7 +68,7 @@ def _url(text: str) -> str:
         raise wrong("the host cannot be a placeholder", "use placeholders in the path or the query")
     if any(ord(c) <= 32 or ord(c) == 127 for c in text):
         raise wrong("a URL has no blanks or control characters", "write them percent-encoded")
-    return _known_placeholders(text)
+    return known_placeholders(text)
 
 
 def _is_private(url: str) -> bool:
@@ -111,6 +113,15 @@ def _secret_problem(value: str, *, is_private: bool) -> _Problem | None:
     return None
 
 
+def a_program(command: tuple[str, ...]) -> tuple[str, ...]:
+    """``command``, if what it runs is an absolute path or a file name; items besides may have placeholders."""
+    if _PLACEHOLDER.search(command[0]):
+        raise wrong("the program itself cannot be a placeholder", "name the program, and pass what it needs to it")
+    if not command[0].strip() or ("/" in command[0] and not command[0].startswith("/")):
+        raise wrong("the program is neither an absolute path nor a file name", "write /opt/bin/stop or stop")
+    return command
+
+
 class HttpCall(PlanModel):
     """One HTTP request without a body. Any answer of 2xx is success; redirects are not followed."""
 
@@ -151,9 +162,14 @@ class HttpCall(PlanModel):
 class Hook(PlanModel):
     """One step that stops or starts consumers: exactly one of command, http and wait."""
 
-    command: Annotated[tuple[Annotated[str, AfterValidator(_known_placeholders)], ...], Field(min_length=1)] | None = (
-        None
-    )
+    command: (
+        Annotated[
+            tuple[Annotated[str, AfterValidator(known_placeholders)], ...],
+            Field(min_length=1),
+            AfterValidator(a_program),
+        ]
+        | None
+    ) = None
     """A program and its arguments, run without a shell. The program is an absolute path, or a file name, and must be
     one that the administrator lists in KAFKA_MIGRATION_ALLOWED_COMMANDS. {group}, {migration}, {cluster} and {phase}
     are replaced in the arguments."""
@@ -169,18 +185,6 @@ class Hook(PlanModel):
 
     groups: Patterns | None = None
     """For groups whose whole name matches one of these only; without it, for every group."""
-
-    @field_validator("command")
-    @classmethod
-    def _names_a_program(cls, command: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        program = command[0] if command else None
-        if program is None:
-            return command
-        if _PLACEHOLDER.search(program):
-            raise wrong("the program itself cannot be a placeholder", "name the program, and pass {group} to it")
-        if not program.strip() or ("/" in program and not program.startswith("/")):
-            raise wrong("the program is neither an absolute path nor a file name", "write /opt/bin/stop or stop")
-        return command
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Hook:

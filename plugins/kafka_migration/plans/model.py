@@ -36,6 +36,7 @@ from kafka_migration.plans.base import (
     PlanModel,
     Seconds,
     each_once,
+    without_unused,
     wrong,
 )
 from kafka_migration.plans.hooks import Hook
@@ -128,7 +129,7 @@ class Mirror(PlanModel):
 
     epoch_seconds: Annotated[float, Field(ge=1, le=600, allow_inf_nan=False)] = 15.0
     """How soon partitions are assigned to tasks again, in seconds, while there is a backlog. Without a backlog a copy
-    round lasts ten minutes."""
+    round lasts ten minutes; so it does with dedicated_streams, unless the next one would even out their backlog."""
 
     start: Annotated[str, AfterValidator(_moment)] = "earliest"
     """Where the copy of a topic begins when it is mirrored for the first time: earliest (all that the source has),
@@ -164,9 +165,7 @@ class Mirror(PlanModel):
 
     @model_serializer(mode="wrap")
     def _without_what_is_not_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # So that the digests of plans without it stay what they were before there was any.
-        found: dict[str, Any] = dump(self)
-        return found if self.dedicated_streams else {k: v for k, v in found.items() if k != "dedicated_streams"}
+        return without_unused(dump(self), "dedicated_streams")
 
 
 class LagGateSettings(PlanModel):

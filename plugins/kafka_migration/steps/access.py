@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,11 +18,14 @@ from kafka_migration.domain.direction import SOURCE
 from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.domain.listing import listed
+from kafka_migration.groups import hooks
 from kafka_migration.groups.record import GroupRecord
 from kafka_migration.inventory import plan_changes
+from kafka_migration.kafka.types import ScramUser
 from kafka_migration.link import lifecycle, switched
 from kafka_migration.migration import cancellation
 from kafka_migration.migration.history import phase
+from kafka_migration.plans.access import ScramUsers
 from kafka_migration.steps import outlook
 from kafka_migration.steps.step import Decision
 
@@ -27,27 +33,39 @@ if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
 
 _PHASE = "access"
+_PASSWORD_BYTES = 32
 #: Clients may use such topics on the target, also where nothing here has moved them.
 _IN_USE = (TopicState.SEALED, TopicState.SERVED, TopicState.COMPLETED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """How the clusters differ: in ``acls``, and in ``limits`` of client quotas."""
+    """How the clusters differ: in ``acls``, and in ``limits`` of client quotas; and which SCRAM ``users`` are to be
+    made of those that the target lacks: None if the plan has them made, and a cluster does not show them."""
 
     acls: AccessDiff
     limits: Limits
+    users: tuple[ScramUser, ...] | None = ()
 
     @property
     def missing(self) -> Grants:
         """What the target lacks."""
-        return grants.missing(self.acls, self.limits)
+        return grants.missing(self.acls, self.limits, self.users or ())
 
 
 def look(ctx: Context) -> Seen:
     """Compare both clusters; raises what :func:`difference.read` does. Changes nothing."""
-    acls = difference.read(ctx)
-    return Seen(acls=acls, limits=limits.read(ctx, acls.users))
+    acls, how = difference.read(ctx), _how(ctx)
+    found = limits.read(ctx, acls.users)
+    if how is None:
+        return Seen(acls=acls, limits=found)
+    users = None if found.users is None else tuple(user for user in found.users if user.user not in how.exclude)
+    return Seen(acls=acls, limits=found, users=users)
+
+
+def _how(ctx: Context) -> ScramUsers | None:
+    """How the plan has SCRAM users made, if at all."""
+    return ctx.plan.access.users if ctx.plan.access is not None else None
 
 
 def check(ctx: Context) -> Seen:
@@ -59,7 +77,27 @@ def check(ctx: Context) -> Seen:
     _require_able(ctx)
     seen = look(ctx)
     grants.check(ctx, seen.missing)
+    _check_users(ctx, seen)
     return seen
+
+
+def _check_users(ctx: Context, seen: Seen) -> None:
+    if seen.users is None:
+        raise Refused(
+            f"the plan has SCRAM users made (access.users), but {'; '.join(seen.limits.unknown)}",
+            remedy="grant the migration's principals Describe on both clusters; or remove access.users from the plan,"
+            " and make the users by hand",
+        )
+    if not seen.users or (how := _how(ctx)) is None or not how.command:
+        return
+    hooks.allowed_program(how.command[0], os.environ)
+    if not ctx.target.connection.uses_tls:
+        raise Refused(
+            f"connection {ctx.target.connection.conn_id} is not encrypted, and who reads what the target is sent of"
+            " new passwords could log in by it",
+            remedy="use SSL or SASL_SSL; or have users made disabled (access.users.disabled), and their passwords set"
+            " by an administrator",
+        )
 
 
 def _require_able(ctx: Context) -> None:
@@ -87,14 +125,23 @@ def run(ctx: Context, shown: Seen) -> Decision:
     todo = Grants(
         acls=tuple(in_order({*now.acls} & {*before.acls})),
         limits=tuple(limit for limit in now.limits if limit in before.limits),
+        users=tuple(user for user in now.users if user in before.users),
     )
     ctx.make_state()
     with phase(ctx, _PHASE) as account:
         if todo and not ctx.dry_run:
-            grants.apply(ctx, todo, lambda: _require_able(ctx))
+            grants.apply(ctx, todo, lambda: _require_able(ctx), _passwords(ctx, todo.users))
         decision = _decision(todo, todo)
         account.ends(0, f"{todo} made", **decision.facts)
     return decision
+
+
+def _passwords(ctx: Context, users: Iterable[ScramUser]) -> dict[str, str]:
+    """A new password for each: all of them before anything is made, as the plan's command may fail."""
+    how = _how(ctx)
+    if how is None or not how.command:
+        return {user.user: secrets.token_urlsafe(_PASSWORD_BYTES) for user in users}
+    return {user.user: hooks.run_for_password(how, user.user, ctx.plan.name) for user in users}
 
 
 def check_undo(ctx: Context) -> ToUndo:
@@ -122,7 +169,8 @@ def undo(ctx: Context) -> Decision:
 
 
 def _decision(value: Grants | ToUndo, changed: Grants) -> Decision:
-    return Decision(facts={"acls": len(changed.acls), "quotas": len(changed.limits)}, value=value)
+    facts = {"acls": len(changed.acls), "quotas": len(changed.limits), "scram_users": len(changed.users)}
+    return Decision(facts=facts, value=value)
 
 
 def _require_unused(ctx: Context) -> None:

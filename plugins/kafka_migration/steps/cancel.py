@@ -140,7 +140,7 @@ def apply(ctx: Context, *, by: str, reason: str = "", keep_topics: bool = False)
     for text in begun.left:
         ctx.log(text)
     if grants.made(ctx.journal):
-        ctx.log("ACLs and quotas that `access --apply` made stay: `access PLAN --undo` removes them")
+        ctx.log("ACLs, quotas and SCRAM users that `access --apply` made stay: `access PLAN --undo` removes them")
     return Cancelled(topics=todo, cancellation=_forget(ctx, begun))
 
 

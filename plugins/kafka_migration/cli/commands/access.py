@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -18,7 +19,7 @@ def access(
     as_commands: Annotated[
         bool, typer.Option("--commands", help="Print the command lines that make them on the target, and nothing else.")
     ] = False,
-    apply: Annotated[bool, typer.Option("--apply", help="Make the missing ACLs and quotas on the target.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Make what is missing on the target.")] = False,
     undo: Annotated[bool, typer.Option("--undo", help="Remove what --apply has made, and nothing else.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Make them, or remove them, without being asked.")] = False,
     dry_run: DryRun = False,
@@ -49,8 +50,10 @@ def _show(plan: PlanFile, output: Output, *, as_commands: bool) -> None:
         servers = shlex.quote(ctx.target.connection.servers)
     lines = (*acl_commands.adding(seen.acls.missing, servers=servers), *limits.commands(seen.limits, servers=servers))
     value = {**seen.acls.as_dict(), "quotas": seen.limits.as_dict(), "commands": list(lines)}
-    output.result(value, *(lines if as_commands else [difference(seen.acls, seen.limits)]))
-    raise typer.Exit(1 if seen.missing else 0)
+    value["scram_users"] = [asdict(user) for user in seen.users or ()]
+    output.result(value, *(lines if as_commands else [difference(seen.acls, seen.limits, seen.users or ())]))
+    # Users that a cluster does not show may be missing as well.
+    raise typer.Exit(1 if seen.missing or seen.users is None else 0)
 
 
 def _apply(plan: PlanFile, output: Output, *, yes: bool, dry_run: bool) -> None:

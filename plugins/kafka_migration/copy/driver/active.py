@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -18,6 +18,9 @@ from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import StateConflict
 from kafka_migration.domain.offset_map import RunOpening
 from kafka_migration.domain.types import Identity, Position, Receipt, TopicPartition
+
+_EVENER = 0.75
+"""What part of the largest backlog may be left for a task, if partitions are worth assigning again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +208,27 @@ class Assigner:
             for kind, mine in sorted(kinds.items(), key=lambda entry: min(entry[1]))
             for share in balance(mine, tasks[kind])
         ]
+
+    def evens_out(self, orders: Sequence[TaskOrders], backlog: Mapping[TopicPartition, int]) -> bool:
+        """Whether the ``backlog`` of tasks with ``orders`` is worth the pause of a new round: always where no topic has
+        tasks of its own. Else only if the task with the most to copy of its kind would have much less: all others pause
+        for it, and they are not to wait for each other's records."""
+        kinds = {self._kind_of(tp) for tp in backlog}
+        if len(kinds) < 2 or len(kinds) > self.slots.now:
+            return True
+        now = self._most(([a.partition for a in each.assignments] for each in orders), backlog)
+        then = self._most((share for share, _ in self._shares(dict(backlog), self.slots.now)), backlog)
+        return any(behind > SMALL_BACKLOG and then[kind] < _EVENER * behind for kind, behind in now.items())
+
+    def _most(
+        self, shares: Iterable[list[TopicPartition]], backlog: Mapping[TopicPartition, int]
+    ) -> dict[Dedicated | None, int]:
+        """Of each kind, what its task with the most to copy has to copy."""
+        found: dict[Dedicated | None, int] = {}
+        for share in shares:
+            kind = self._kind_of(share[0])
+            found[kind] = max(found.get(kind, 0), sum(backlog[tp] for tp in share))
+        return found
 
     def _kind_of(self, tp: TopicPartition) -> Dedicated | None:
         return next((each for each in self.dedicated if each.has(tp.topic)), None)

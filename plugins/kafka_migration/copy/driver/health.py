@@ -72,6 +72,15 @@ class Round:
         """The newest position of each partition that any task has ever reported."""
         return {tp: position for tp, (position, _) in self.progress.items()}
 
+    @property
+    def backlog(self) -> dict[TopicPartition, int]:
+        """Source offsets that are still to copy, as far as ``ends`` are known."""
+        at = self.reported
+        return {
+            tp: max(0, self.ends.get(tp, 0) - max(before.source, at.get(tp, before).source))
+            for tp, before in self.positions.items()
+        }
+
     def copied(self) -> int:
         """Source offsets that were copied so far."""
         both = ((self.progress[tp][0], before) for tp, before in self.positions.items() if tp in self.progress)
@@ -295,7 +304,8 @@ class _Hanging:
 @dataclass(slots=True, kw_only=True, eq=False)
 class RoundWatch:
     """Watches one round after the other: with ``watchers`` at each look, of which the first that finds something
-    counts, and with ``standing`` every ``seconds``, when a round that has a backlog may end as well."""
+    counts, and with ``standing`` every ``seconds``, when a round may end as well whose backlog a new one
+    ``evens_out``."""
 
     link: Link
     pinned: PinnedTopics
@@ -304,6 +314,7 @@ class RoundWatch:
     heartbeat: Heartbeat
     watchers: Sequence[Watcher]
     standing: Watcher
+    evens_out: Callable[[Sequence[TaskOrders], Mapping[TopicPartition, int]], bool]
     seconds: float
     log: Callable[[str], None]
 
@@ -366,7 +377,9 @@ class RoundWatch:
             self.heartbeat.beat(round_id)
             copy_round.ends, copy_round.begun = self._ends(copy_round), len(copy_round.under_way.tasks())
             finding = self._first([self.standing], copy_round) or finding
-            copy_round.is_long_enough = copy_round.pace.is_to_end(copy_round.ends, copy_round.reported)
+            copy_round.is_long_enough = copy_round.pace.is_to_end(
+                copy_round.ends, copy_round.reported
+            ) and self.evens_out(copy_round.orders, copy_round.backlog)
         if finding is None and not copy_round.is_long_enough:
             return False
         self.link.recall(round_id, is_urgent=finding is not None)

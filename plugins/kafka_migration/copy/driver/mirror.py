@@ -186,6 +186,7 @@ class Mirror:
                 self._foreign_writers,
             ],
             standing=StandingPartitions(standstill, self._pinned, self._attempts, self._slots, throttle),
+            evens_out=self._assigner.evens_out,
             seconds=settings.epoch_seconds,
             log=log,
         )

@@ -292,16 +292,10 @@ class AdminClient:
 
     def _ask(self, request: Any, seconds: float, *, node: int | None = None, of_controller: bool = False) -> Any:
         async def ask() -> Any:
-            to = await self._controller() if of_controller else node
+            to = await self._raw.controller() if of_controller else node
             return await self._raw.send(request, to, seconds=seconds)
 
         return self._run(ask, seconds)
-
-    async def _controller(self) -> int | None:
-        """Who takes changes: beside a ZooKeeper one broker only; otherwise the metadata name any."""
-        request = MetadataRequest(topics=[], allow_auto_topic_creation=False, max_version=_TOPICS_BY_NAME_TO)
-        found = (await self._raw.send(request, None)).controller_id
-        return found if found >= 0 else None
 
     def _run(self, ask: Callable[[], Awaitable[T]], seconds: float) -> T:
         return self._raw.run(self._asked("Describe", "cluster"), ask, seconds=seconds)

@@ -1,0 +1,23 @@
+"""A short form of ``make bench-fair``: both loads are measured, and the heavy topic does not stop the small ones.
+
+The bench asks for more than this test, which shares its cores with others.
+"""
+
+import json
+
+import pytest
+
+from bench import fair
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+
+
+def test_small_topics_go_on_beside_a_heavy_one_that_is_copied_as_fast(capsys: pytest.CaptureFixture[str]) -> None:
+    load = ["--topics", "20", "--per-second", "200", "--heavy-mb-s", "10", "--ratio", "20"]
+    times = ["--warm-up", "3", "--heavy-warm-up", "4", "--seconds", "5"]
+    assert fair.main([*load, *times]) == 0
+    figures = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert figures["small_records_alone"] == pytest.approx(1_000, rel=0.02)
+    assert figures["small_records_beside"] == pytest.approx(1_000, rel=0.02)
+    assert figures["heavy_mb_s"] > 3
+    assert 0 < figures["small_p99_ms_alone"] < 5_000
