@@ -1,0 +1,94 @@
+"""Schemas: the target's schema registry is given what it lacks of the source's, and that is taken back.
+
+Schemas go first: before topics are created and mirrored, and again before groups are moved and producers switched, as
+new versions are registered for as long as producers write to the source.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafka_migration.approvals.evidence import GateName
+from kafka_migration.approvals.passing import Passed
+from kafka_migration.domain.direction import Direction
+from kafka_migration.inventory import plan_changes
+from kafka_migration.migration import cancellation
+from kafka_migration.migration.history import phase
+from kafka_migration.schemas import copy, difference
+from kafka_migration.schemas.copy import ToUndo
+from kafka_migration.schemas.difference import Difference
+from kafka_migration.steps import outlook
+from kafka_migration.steps.step import Decision
+from kafka_migration.steps.unused import require_unused
+
+if TYPE_CHECKING:
+    from kafka_migration.migration.context import Context
+
+_PHASE, _WHAT = "schemas", "these schemas"
+
+
+def check(ctx: Context) -> Difference:
+    """What :func:`apply` would make. Changes nothing.
+
+    Raises Refused if it may not be made now, or by a plan or a migration that may not go on.
+    """
+    ctx.require_whole("copying schemas")
+    plan_changes.require(ctx)
+    cancellation.require_none(ctx)
+    found = difference.read(ctx)
+    difference.require_no_collision(found)
+    return found
+
+
+def apply(ctx: Context) -> Decision:
+    """Make, behind the plan's gate, what is missing; ``value`` is what was made (in a dry run: would be).
+
+    Raises what :func:`check` does, NotApproved where the gate is shut, and what :func:`copy.apply` does.
+    """
+    found = check(ctx)
+    outlook.ask_gate(ctx, GateName.PLAN)
+    if ctx.dry_run:
+        return _decision(found)
+    ctx.make_state()
+    with phase(ctx, _PHASE) as account:
+        decision = _decision(copy.apply(ctx))
+        account.ends(0, decision.message, **decision.facts)
+    return decision
+
+
+def run(ctx: Context, *, passed: Passed | None = None) -> Decision:
+    """As :func:`apply`, as a step behind a gate that has been asked; nothing in a dry run."""
+    return Decision() if ctx.dry_run else _decision(copy.apply(ctx))
+
+
+def catch_up(ctx: Context) -> None:
+    """Make what was registered on the source since, before clients that may need it are moved to the target; nothing in
+    a dry run, for a plan without registries, and on the way back."""
+    if ctx.plan.schemas is not None and ctx.direction is Direction.FORWARD:
+        run(ctx)
+
+
+def check_undo(ctx: Context) -> ToUndo:
+    """What :func:`undo` would delete. Changes nothing. Raises Refused while clients use the target by it."""
+    ctx.require_whole("removing schemas")
+    require_unused(ctx, _WHAT)
+    return copy.to_undo(ctx)
+
+
+def undo(ctx: Context) -> Decision:
+    """Delete what was made; ``value`` is what was deleted (in a dry run: would be), and what stays.
+
+    Raises what :func:`check_undo` and :func:`copy.undo` raise.
+    """
+    found = check_undo(ctx)
+    if ctx.dry_run or not difference.Made.all(ctx.journal):
+        return Decision(value=found)
+    with phase(ctx, f"{_PHASE} undone") as account:
+        found = copy.undo(ctx)
+        facts = {"schemas": len(found.removed)}
+        account.ends(0, f"{len(found.removed)} versions deleted; {len(found.stay)} subjects stay", **facts)
+    return Decision(facts=facts, value=found)
+
+
+def _decision(made: Difference) -> Decision:
+    return Decision(message=f"{made} made", facts={"schemas": len(made.missing)}, value=made)
