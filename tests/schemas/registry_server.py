@@ -198,7 +198,7 @@ class RegistryServer:
             if one["version"] not in self.subjects.get(one["subject"], {}):
                 raise Error(422, 42201, f"Invalid schema: no reference found for subject {one['subject']}")
         if body.get("schemaType", "AVRO") != "PROTOBUF":
-            self._require_json(body["schema"])
+            stored["schema"] = self._canonical(body["schema"])
         versions = self.subjects.get(name, {})
         same = [one.id for every in self.subjects.values() for one in every.values() if one.body == stored]
         if mode != IMPORT and any(one.body == stored and not one.is_deleted for one in versions.values()):
@@ -214,9 +214,9 @@ class RegistryServer:
         return {"id": schema_id}
 
     @staticmethod
-    def _require_json(text: str) -> None:
+    def _canonical(text: str) -> str:
         try:
-            json.loads(text)
+            return json.dumps(json.loads(text), separators=(",", ":"))
         except ValueError:
             raise Error(422, 42201, "Invalid schema") from None
 
@@ -226,10 +226,8 @@ class RegistryServer:
         last = [one for one in self.subjects.get(name, {}).values() if not one.is_deleted][-1:]
         if level == "NONE" or not last:
             return False
-        before, now = (
-            {f["name"]: f for f in json.loads(one["schema"]).get("fields", ())} for one in (last[0].body, stored)
-        )
-        return any("default" not in now[field] for field in now.keys() - before.keys())
+        before, now = (_fields(one["schema"]) for one in (last[0].body, stored))
+        return any("default" not in now[name] for name in now.keys() - before.keys())
 
     def _delete_version(self, name: str, at: int, *, for_good: bool) -> int:
         if self._mode(name) == READ_ONLY:
@@ -248,6 +246,8 @@ class RegistryServer:
                     raise Error(422, 42206, f"One or more references exist to the schema {subject}")
         if for_good:
             del self.subjects[name][at]
+            if not self.subjects[name]:
+                del self.subjects[name]
         else:
             found.is_deleted = True
         if not self._versions(name, deleted=False):
@@ -272,3 +272,9 @@ class RegistryServer:
             self.subjects.pop(name)
         self.modes[name] = mode
         return {"mode": mode}
+
+
+def _fields(text: str) -> dict[str, Any]:
+    """Those of an Avro record; none of another type."""
+    schema = json.loads(text)
+    return {one["name"]: one for one in schema.get("fields", ())} if isinstance(schema, dict) else {}

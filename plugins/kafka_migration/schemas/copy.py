@@ -77,24 +77,22 @@ def apply(ctx: Context) -> Difference:
 def _make(ctx: Context, claim: Claim, target: Registry, todo: Difference) -> None:
     if todo.missing:
         _require_ids_kept(ctx, target, todo.missing[0])
-    plain = target.mode()
-    records = Made.all(ctx.journal)
-    importing = {version.subject for version in todo.missing}
-    for name in {*importing, *todo.configs, *todo.modes, *(one.subject for one in todo.deletions)}:
+    records, importing = Made.all(ctx.journal), sorted({version.subject for version in todo.missing})
+    touched = sorted({*importing, *todo.configs, *todo.modes, *(one.subject for one in todo.deletions)})
+    for name, before in zip(touched, target.each(target.own_mode, touched), strict=True):
         last = records.get(name, Made())
-        mode = todo.there[name].mode
         versions = {one.version: one.id for one in todo.missing if one.subject == name}
         records[name] = replace(
             last,
             versions={**last.versions, **versions},
-            before=last.before if last.is_importing or mode == plain else mode,
+            before=last.before if last.is_importing or last.mode else before,
             is_importing=last.is_importing or name in importing,
             config=todo.configs.get(name, last.config),
             mode=todo.modes.get(name, last.mode),
         )
     _write(ctx.journal, records)
     try:
-        target.each(lambda name: target.set_mode(name, IMPORT), sorted(importing))
+        target.each(lambda name: target.set_mode(name, IMPORT), importing)
         for part in rounds(todo.missing):
             ctx.journal.require(claim)
             target.each(lambda version: _register(ctx, target, version), part)

@@ -130,6 +130,11 @@ class Registry:
         """The mode that holds for a subject, or for the registry."""
         return str(self._call("GET", _of("mode", subject), params={"defaultToGlobal": "true"})["mode"])
 
+    def own_mode(self, subject: str) -> str:
+        """The mode that a subject was given itself; "" for one that goes by the registry's."""
+        found = self._call("GET", _of("mode", subject), missing=None)
+        return "" if found is None else str(found["mode"])
+
     # -- writing -------------------------------------------------------------------------------------------------------
 
     def register(self, version: Version) -> None:
