@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
+import httpx
 import pytest
 
+from demo.java import JavaError, java_since
 from kafka_migration.kafka.lookup import variable_of
 from kafka_migration.migration.context import Context
 from kafka_migration.schemas import copy, difference
 from kafka_migration.schemas.difference import Difference
+from tests.schemas.apicurio import JAVA, Apicurio
 from tests.schemas.registry_server import RegistryServer
 from tests.steps.gates import Migration
+
+JSON_SCHEMA = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}
 
 
 def record(name: str, *fields: str, **types: str) -> dict[str, Any]:
@@ -56,3 +62,23 @@ def both(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registries]:
     found = Registries(monkeypatch)
     yield found
     found.close()
+
+
+@pytest.fixture(scope="session")
+def apicurio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apicurio]:
+    """The real server; tests share it, so each names subjects of its own."""
+    try:
+        java_since(JAVA)
+    except JavaError as error:
+        pytest.skip(str(error))
+    with Apicurio(tmp_path_factory.mktemp("apicurio")) as server:
+        yield server
+
+
+def register(url: str, subject: str, schema: Any, *references: tuple[str, str, int], **more: Any) -> int:
+    """Register ``schema`` as a producer does, who gives no id; the id that it gets."""
+    named = [{"name": name, "subject": of, "version": at} for name, of, at in references]
+    body = {"schema": json.dumps(schema), "references": named, **more}
+    answer = httpx.post(f"{url}/subjects/{quote(subject, safe='')}/versions", json=body, trust_env=False)
+    assert answer.is_success, answer.text
+    return int(answer.json()["id"])

@@ -143,6 +143,8 @@ class RegistryServer:
                 return self._register(name, body)
             case "DELETE", "subjects", name, "versions", at:
                 return self._delete_version(name, int(at), for_good=query.get("permanent", False))
+            case "DELETE", "subjects", name:
+                return self._delete_subject(name, for_good=query.get("permanent", False))
             case "GET", "schemas", "ids", schema_id:
                 return self._by_id(int(schema_id))
             case "GET", ("config" | "mode") as what, *name:
@@ -254,6 +256,13 @@ class RegistryServer:
             self.configs.pop(name, None)
             self.modes.pop(name, None)
         return at
+
+    def _delete_subject(self, name: str, *, for_good: bool) -> list[int]:
+        found = self._versions(name, deleted=for_good)
+        if not found or (for_good and self._versions(name, deleted=False)):
+            self._listed(name, deleted=for_good)
+            raise Error(404, 40405, f"Subject '{name}' was not deleted first before being permanently deleted")
+        return [self._delete_version(name, at, for_good=for_good) for at in found]
 
     def _setting(self, what: str, name: str, *, is_default_taken: bool = False) -> dict[str, Any]:
         settings = self.configs if what == "config" else {of: {"mode": mode} for of, mode in self.modes.items()}

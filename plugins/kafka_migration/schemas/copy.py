@@ -79,18 +79,20 @@ def _make(ctx: Context, claim: Claim, target: Registry, todo: Difference) -> Non
         _require_ids_kept(ctx, target, todo.missing[0])
     records, importing = Made.all(ctx.journal), sorted({version.subject for version in todo.missing})
     touched = sorted({*importing, *todo.configs, *todo.modes, *(one.subject for one in todo.deletions)})
+    made: dict[str, dict[int, int]] = {}
+    for version in todo.missing:
+        made.setdefault(version.subject, {})[version.version] = version.id
     for name, before in zip(touched, target.each(target.own_mode, touched), strict=True):
         last = records.get(name, Made())
-        versions = {one.version: one.id for one in todo.missing if one.subject == name}
         records[name] = replace(
             last,
-            versions={**last.versions, **versions},
+            versions={**last.versions, **made.get(name, {})},
             before=last.before if last.is_importing or last.mode else before,
             is_importing=last.is_importing or name in importing,
             config=todo.configs.get(name, last.config),
             mode=todo.modes.get(name, last.mode),
         )
-    _write(ctx.journal, records)
+    _write(ctx.journal, {name: records[name] for name in touched})
     try:
         target.each(lambda name: target.set_mode(name, IMPORT), importing)
         for part in rounds(todo.missing):
@@ -145,7 +147,7 @@ def _require_ids_kept(ctx: Context, target: Registry, first: Version) -> None:
         target.set_mode(probe.subject, IMPORT)
         _register(ctx, target, probe)
     finally:
-        _delete_for_good(target, probe)
+        target.delete_subject(probe.subject)
         target.unset_mode(probe.subject)
 
 

@@ -123,12 +123,17 @@ class Registry:
 
     def config(self, subject: str = "") -> Mapping[str, Any]:
         """What holds for a subject, or for the registry."""
-        found = self._call("GET", _of("config", subject), params={"defaultToGlobal": "true"})
+        found = self._in_force("config", subject)
         return {name: value for name, value in found.items() if value is not None}
 
     def mode(self, subject: str = "") -> str:
         """The mode that holds for a subject, or for the registry."""
-        return str(self._call("GET", _of("mode", subject), params={"defaultToGlobal": "true"})["mode"])
+        return str(self._in_force("mode", subject)["mode"])
+
+    def _in_force(self, what: str, subject: str) -> Mapping[str, Any]:
+        found = self._call("GET", _of(what, subject), params={"defaultToGlobal": "true"}, missing=None)
+        # Some do not know what would hold for a subject that is not there yet.
+        return self._call("GET", _of(what, "")) if found is None else found
 
     def own_mode(self, subject: str) -> str:
         """The mode that a subject was given itself; "" for one that goes by the registry's."""
@@ -153,6 +158,11 @@ class Registry:
         """Delete a version softly, or (one that is so already) for good; nothing if that was done."""
         params = {"permanent": "true"} if for_good else {}
         self._call("DELETE", f"/subjects/{_quoted(subject)}/versions/{version}", params=params, missing=None)
+
+    def delete_subject(self, subject: str) -> None:
+        """Delete a subject for good; nothing if there is none."""
+        for params in ({}, {"permanent": "true"}):
+            self._call("DELETE", f"/subjects/{_quoted(subject)}", params=params, missing=None)
 
     def set_mode(self, subject: str, mode: str) -> None:
         """Set a subject's own mode. ``IMPORT`` by force, without which what is soft-deleted there would be gone."""
@@ -206,7 +216,8 @@ class Registry:
         code = int(reason.get("error_code", answer.status_code))
         shown = str(reason.get("message", ""))[:_SHOWN_CHARACTERS]
         details = (self._where, f"{method} {path}", answer.status_code, code, shown)
-        if answer.status_code == 404 and 40400 < code < 40500:
+        # Some answer 409 where something is deleted already.
+        if 40400 < code < 40500:
             if missing is not ...:
                 return missing
             raise _Missing(*details)
