@@ -52,7 +52,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # Faces of the steps.
     "airflow": frozenset(
         {"domain", "plans", "kafka", "migration", "topics", "link", "groups", "validation", "inventory", "approvals"}
-        | {"copy", "overview", "steps"}
+        | {"copy", "overview", "steps", "schemas"}
     ),
     "cli": frozenset(
         {"domain", "plans", "kafka", "migration", "topics", "link", "groups", "validation", "inventory", "approvals"}

@@ -44,12 +44,12 @@ class Apicurio:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         self.url, self._log = f"http://127.0.0.1:{port}/apis/ccompat/v7", folder / "apicurio.log"
-        command = [java, "-Xmx384m", "-Dquarkus.http.host=127.0.0.1", f"-Dquarkus.http.port={port}"]
+        command = [str(java), "-Xmx384m", "-Dquarkus.http.host=127.0.0.1", f"-Dquarkus.http.port={port}"]
         # Elsewhere an administrator decides whether anything may be deleted for good.
         command += [f"-Dapicurio.rest.deletion.{what}.enabled=true" for what in ("artifact", "artifact-version")]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [*command, "-jar", _unpacked() / "quarkus-run.jar"],
+                [*command, "-jar", str(_unpacked() / "quarkus-run.jar")],
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -10,7 +10,7 @@ import pytest
 from kafka_migration.schemas import copy
 from kafka_migration.schemas.copy import IdsNotKept
 from tests.schemas.apicurio import Apicurio
-from tests.schemas.conftest import JSON_SCHEMA, Registries, record, register
+from tests.schemas.worlds import JSON_SCHEMA, Registries, record, register
 
 pytestmark = pytest.mark.long
 

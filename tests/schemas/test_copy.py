@@ -10,8 +10,8 @@ from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused, Ta
 from kafka_migration.schemas import copy, difference
 from kafka_migration.schemas.copy import IdsNotKept
 from kafka_migration.schemas.difference import Made
-from tests.schemas.conftest import Registries, record
 from tests.schemas.registry_server import Error, RegistryServer
+from tests.schemas.worlds import Registries, record
 
 ORDERS, MONEY = "shop.orders-value", "com.example.Money"
 

@@ -11,8 +11,8 @@ import pytest
 from kafka_migration.schemas.connection import RegistryConnection
 from kafka_migration.schemas.registry import IMPORT, Registry, RegistryRefused
 from kafka_migration.schemas.types import Content, Reference, Version
-from tests.schemas.conftest import JSON_SCHEMA, record, register
 from tests.schemas.registry_server import RegistryServer
+from tests.schemas.worlds import JSON_SCHEMA, record, register
 
 
 @pytest.fixture(params=["in memory", pytest.param("Apicurio", marks=pytest.mark.long)])

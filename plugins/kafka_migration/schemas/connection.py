@@ -30,6 +30,10 @@ class RegistryConnection:
     token: str = field(default="", repr=False)
     files: Mapping[str, str] = field(default_factory=dict)
 
+    def secrets(self) -> frozenset[str]:
+        """Every string that must never be shown."""
+        return frozenset({self.password, self.token} - {""})
+
     def verify(self) -> ssl.SSLContext:
         """How the registry's certificate is verified, and ours shown. Raises BadInput for a file that is no use."""
         # What the process's environment names (SSL_CERT_FILE) plays no part, as nowhere here.

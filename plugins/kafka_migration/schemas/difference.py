@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from kafka_migration.plans.model import Plan
     from kafka_migration.state.journal import Journal
 
+#: By subject and number.
+Versions = frozenset[tuple[str, int]]
+
 KIND = "schemas"
 #: As the registry's own naming by topic has it.
 _SUFFIXES = ("-key", "-value")
@@ -58,7 +61,8 @@ class Difference:
     """All by the target's names of subjects. ``missing`` are in the order in which they may be made; ``deletions`` are
     those that are there and have to be soft-deleted, or will be once they are made; ``configs`` and ``modes`` those to
     be set; ``left_importing`` subjects that a run which died has left in mode IMPORT. ``collisions`` and ``left_out``
-    are sentences, and so are ``notes``. ``there`` are subjects of the target as they are."""
+    are sentences, and so are ``notes``. ``there`` are subjects of the target as they are; ``seen`` are the source's
+    versions that are not deleted, by its own names."""
 
     missing: tuple[Version, ...] = ()
     deletions: tuple[Version, ...] = ()
@@ -70,6 +74,7 @@ class Difference:
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     there: Mapping[str, Subject] = field(default_factory=dict)
+    seen: Versions = frozenset()
 
     @property
     def is_none(self) -> bool:
@@ -268,7 +273,19 @@ def between(ctx: Context, source: Registry, target: Registry) -> Difference:
         left_out=tuple(left_out),
         notes=(*notes, *more),
         there=there,
+        seen=frozenset(
+            (one.name, at) for one in chosen.values() for at, version in one.versions.items() if not version.is_deleted
+        ),
     )
+
+
+def has_changed(ctx: Context, seen: Versions) -> bool:
+    """Whether the source's registry has other versions than those ``seen``: by a request a subject, so that it can be
+    asked while clients stand still, and again and again."""
+    with registries(ctx.plan) as (source, _):
+        names = {name for name in source.subjects() if selects(ctx.plan, name)} | {name for name, _ in seen}
+        now = zip(sorted(names), source.each(source.live, sorted(names)), strict=True)
+        return seen != {(name, at) for name, live in now for at in live}
 
 
 def _require_apart(plan: Plan, chosen: Iterable[str]) -> None:

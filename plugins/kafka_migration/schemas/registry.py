@@ -87,7 +87,7 @@ class Registry:
         """All that there is of it. One that the registry does not have has no version."""
         path = f"/subjects/{_quoted(name)}/versions"
         every = sorted(self._call("GET", path, params=_DELETED, missing=[]))
-        live = {*self._call("GET", path, missing=[])} if every else set[int]()
+        live = {*self.live(name)} if every else set[int]()
         found = {at: self._version(name, at, is_deleted=at not in live) for at in every}
         return Subject(
             name=name,
@@ -96,6 +96,10 @@ class Registry:
             config=self.config(name),
             mode=self.mode(name),
         )
+
+    def live(self, name: str) -> list[int]:
+        """Numbers of the versions of a subject that are not deleted."""
+        return list(self._call("GET", f"/subjects/{_quoted(name)}/versions", missing=[]))
 
     def _version(self, name: str, version: int, *, is_deleted: bool) -> Version | None:
         try:
@@ -130,10 +134,11 @@ class Registry:
         """The mode that holds for a subject, or for the registry."""
         return str(self._in_force("mode", subject)["mode"])
 
-    def _in_force(self, what: str, subject: str) -> Mapping[str, Any]:
-        found = self._call("GET", _of(what, subject), params={"defaultToGlobal": "true"}, missing=None)
+    def _in_force(self, what: str, subject: str) -> dict[str, Any]:
+        query = {"defaultToGlobal": "true"}
+        found: dict[str, Any] | None = self._call("GET", _of(what, subject), params=query, missing=None)
         # Some do not know what would hold for a subject that is not there yet.
-        return self._call("GET", _of(what, "")) if found is None else found
+        return dict(self._call("GET", _of(what, ""))) if found is None else found
 
     def own_mode(self, subject: str) -> str:
         """The mode that a subject was given itself; "" for one that goes by the registry's."""

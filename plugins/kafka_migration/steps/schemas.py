@@ -1,29 +1,38 @@
 """Schemas: the target's schema registry is given what it lacks of the source's, and that is taken back.
 
-Schemas go first: before topics are created and mirrored, and again before groups are moved and producers switched, as
-new versions are registered for as long as producers write to the source.
+Schemas go first: before topics are created, before a mirror begins and while it runs, before groups are moved, and once
+more while producers stand still between the clusters: new versions are registered for as long as these write.
 """
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kafka_migration.approvals.evidence import GateName
 from kafka_migration.approvals.passing import Passed
 from kafka_migration.domain.direction import Direction
+from kafka_migration.domain.errors import MigrationError
 from kafka_migration.inventory import plan_changes
 from kafka_migration.migration import cancellation
+from kafka_migration.migration.context import open_context
 from kafka_migration.migration.history import phase
+from kafka_migration.migration.joined import joined
 from kafka_migration.schemas import copy, difference
 from kafka_migration.schemas.copy import ToUndo
-from kafka_migration.schemas.difference import Difference
+from kafka_migration.schemas.difference import Difference, Versions
 from kafka_migration.steps import outlook
 from kafka_migration.steps.step import Decision
 from kafka_migration.steps.unused import require_unused
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
+    from kafka_migration.plans.model import Plan
 
+#: How far behind the target's registry may be while a mirror runs.
+FOLLOW_SECONDS = 30.0
 _PHASE, _WHAT = "schemas", "these schemas"
 
 
@@ -61,11 +70,51 @@ def run(ctx: Context, *, passed: Passed | None = None) -> Decision:
     return Decision() if ctx.dry_run else _decision(copy.apply(ctx))
 
 
-def catch_up(ctx: Context) -> None:
-    """Make what was registered on the source since, before clients that may need it are moved to the target; nothing in
-    a dry run, for a plan without registries, and on the way back."""
-    if ctx.plan.schemas is not None and ctx.direction is Direction.FORWARD:
-        run(ctx)
+def catch_up(ctx: Context, seen: Versions | None = None) -> Versions:
+    """Make what was registered on the source since, before clients that may need it are moved to the target. Nothing
+    before `create`, in a dry run, for a plan without registries, and on the way back.
+
+    Returns what the source has, for the next call as ``seen``: then nothing else is asked if nothing has changed.
+    Raises what :func:`copy.apply` does.
+    """
+    is_due = ctx.plan.schemas is not None and ctx.direction is Direction.FORWARD and joined(ctx) is not None
+    if ctx.dry_run or not is_due:
+        return frozenset()
+    if seen is not None and not difference.has_changed(ctx, seen):
+        return seen
+    return copy.apply(ctx).seen
+
+
+@contextmanager
+def following(ctx: Context) -> Iterator[None]:
+    """Have the target's registry follow the source's while this lasts, :data:`FOLLOW_SECONDS` behind; what there is
+    goes first. Raises what :func:`catch_up` does then; later what goes wrong is progress, and tried again."""
+    if ctx.plan.schemas is None or ctx.direction is not Direction.FORWARD:
+        yield
+        return
+    seen, ended = catch_up(ctx), threading.Event()
+    thread = threading.Thread(target=_follow, args=(ctx.plan, ctx.log, seen, ended), name="schemas", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(FOLLOW_SECONDS)
+
+
+def _follow(plan: Plan, log: Callable[[str], None], seen: Versions, ended: threading.Event) -> None:
+    """By clients of its own: those of whoever begins this are not for two threads."""
+    shown = ""
+    while not ended.wait(FOLLOW_SECONDS):
+        try:
+            with open_context(plan, log=log) as ctx:
+                while not ended.is_set():
+                    seen, shown = catch_up(ctx, seen), ""
+                    ended.wait(FOLLOW_SECONDS)
+        except MigrationError as error:
+            if error.message != shown:
+                log(f"schemas that came since are not copied: {error}")
+            shown = error.message
 
 
 def check_undo(ctx: Context) -> ToUndo:
