@@ -200,11 +200,10 @@ def undo(ctx: Context) -> ToUndo:
         todo, records = _to_undo(ctx, target), Made.all(ctx.journal)
         gone = records.keys() - {*todo.stay}
         # First: of a subject that is read-only nothing is deleted.
-        for name in sorted(gone):
-            _give_back(target, name, records[name])
-        for version in todo.removed:
+        target.each(lambda name: _give_back(target, name, records[name]), sorted(gone))
+        for part in reversed([*rounds(todo.removed)]):
             ctx.journal.require(claim)
-            _delete_for_good(target, version)
+            target.each(lambda version: _delete_for_good(target, version), part)
         ctx.journal.forget_all(KIND, gone)
         return todo
 

@@ -41,12 +41,16 @@ def check(ctx: Context) -> Difference:
 
     Raises Refused if it may not be made now, or by a plan or a migration that may not go on.
     """
-    ctx.require_whole("copying schemas")
-    plan_changes.require(ctx)
-    cancellation.require_none(ctx)
+    _require_able(ctx)
     found = difference.read(ctx)
     difference.require_no_collision(found)
     return found
+
+
+def _require_able(ctx: Context) -> None:
+    ctx.require_whole("copying schemas")
+    plan_changes.require(ctx)
+    cancellation.require_none(ctx)
 
 
 def apply(ctx: Context) -> Decision:
@@ -54,10 +58,10 @@ def apply(ctx: Context) -> Decision:
 
     Raises what :func:`check` does, NotApproved where the gate is shut, and what :func:`copy.apply` does.
     """
-    found = check(ctx)
+    _require_able(ctx)
     outlook.ask_gate(ctx, GateName.PLAN)
     if ctx.dry_run:
-        return _decision(found)
+        return _decision(check(ctx))
     ctx.make_state()
     with phase(ctx, _PHASE) as account:
         decision = _decision(copy.apply(ctx))
