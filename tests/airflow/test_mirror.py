@@ -208,6 +208,15 @@ def test_environment_of_the_job_keeps_the_workers_own_interpreter_for_executors(
     assert found["PYSPARK_DRIVER_PYTHON"] == sys.executable
 
 
+def test_environment_of_the_job_has_the_connections_to_schema_registries(spark, make_plan, monkeypatch):
+    registry = {"conn_type": "http", "host": "https://registry.example", "password": "secret"}
+    monkeypatch.setenv("AIRFLOW_CONN_OLD_REGISTRY", json.dumps(registry))
+    plan = make_plan(schemas={"source": "old_registry", "target": "nowhere"})
+    found = job_environment(plan, {}, spark=spark.connections["spark_default"])
+    assert json.loads(found["AIRFLOW_CONN_OLD_REGISTRY"]) == registry
+    assert "AIRFLOW_CONN_NOWHERE" not in found
+
+
 def test_unknown_spark_connection_is_refused_instead_of_meaning_yarn(plan_file, spark, task_context):
     with pytest.raises(AirflowFailException, match=r"no connection has the id 'nowhere'[\s\S]*remedy"):
         mirror(plan_file, "nowhere").execute(task_context)

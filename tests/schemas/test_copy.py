@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -10,8 +11,11 @@ from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused, Ta
 from kafka_migration.schemas import copy, difference
 from kafka_migration.schemas.copy import IdsNotKept
 from kafka_migration.schemas.difference import Made
+from kafka_migration.schemas.registry import Registry
 from tests.schemas.registry_server import Error, RegistryServer
 from tests.schemas.worlds import Registries, record
+from tests.steps.gates import PlainStore
+from tests.steps.killing import Killed
 
 ORDERS, MONEY = "shop.orders-value", "com.example.Money"
 
@@ -246,6 +250,73 @@ def test_of_two_who_copy_at_once_the_first_ends(both: Registries) -> None:
     with pytest.raises(TakenOver):
         both.apply()
     assert both.target.modes == {"": "READWRITE"}
+
+
+def killed_at(at: int, patch: pytest.MonkeyPatch) -> list[str]:
+    """From the ``at``-th change on (of the registry, or of the journal), none is made any more; the changes before."""
+    changes: list[str] = []
+
+    def point(what: str) -> None:
+        if len(changes) == at:
+            raise Killed(what)
+        changes.append(what)
+
+    call, put = Registry._call, PlainStore.put
+
+    def dying_call(self: Registry, method: str, path: str, **more: Any) -> Any:
+        if method != "GET":
+            point(f"{method} {path}")
+        return call(self, method, path, **more)
+
+    def dying_put(self: PlainStore, key: str, value: dict[str, Any]) -> None:
+        point(key)
+        put(self, key, value)
+
+    patch.setattr(Registry, "_call", dying_call)
+    patch.setattr(PlainStore, "put", dying_put)
+    return changes
+
+
+def small(both: Registries) -> None:
+    """All that is written in a copy: versions, a soft deletion, a config, a mode."""
+    both.source.register(MONEY, record("Money", "cents"))
+    both.source.register(ORDERS, record("Order", price="Money"), ("Money", MONEY, 1))
+    both.source.register(ORDERS, record("Order", "number", price="Money"), ("Money", MONEY, 1))
+    both.source.delete(ORDERS, 1)
+    both.source.configs[ORDERS] = {"compatibilityLevel": "FULL"}
+    both.source.modes[MONEY] = "READONLY"
+
+
+def test_killed_at_any_change_the_next_run_ends_as_if_undisturbed_and_all_can_be_undone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    at, was_killed = 0, True
+    while was_killed:
+        both = Registries(monkeypatch)
+        try:
+            both.source.configs[""] = {"compatibilityLevel": "NONE"}
+            small(both)
+            before = both.target.shown()
+            with monkeypatch.context() as patch:
+                killed_at(at, patch)
+                try:
+                    both.apply()
+                    was_killed = False
+                except Killed:
+                    at += 1
+            both.apply()
+            assert both.difference().exit_code == 0, at
+            assert shown(both.target) == {(MONEY, 1): (1, False), (ORDERS, 1): (2, True), (ORDERS, 2): (3, False)}
+            assert both.target.modes == {"": "READWRITE", MONEY: "READONLY"}, at
+            with monkeypatch.context() as patch:
+                killed_at(at // 2, patch)
+                with suppress(Killed):
+                    copy.undo(both.ctx())
+            copy.undo(both.ctx())
+            assert both.target.shown() == before, at
+        finally:
+            both.close()
+    assert at > 15
 
 
 def test_what_was_made_is_deleted_for_good_and_nothing_else(both: Registries) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from kafka_migration.approvals.cutover import CutoverGate
 from kafka_migration.approvals.evidence import GateName
 from kafka_migration.approvals.passing import NotApproved
 from kafka_migration.domain.checks import CheckResult, Verdict
+from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import CouldNotFindOut, Refused
 from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.groups.move import Mover
@@ -24,7 +26,7 @@ from kafka_migration.migration.context import Context
 from kafka_migration.schemas import copy, difference
 from kafka_migration.schemas.difference import Made
 from kafka_migration.state.journal import Journal
-from kafka_migration.steps import cutover, runner, schemas, switch, table
+from kafka_migration.steps import cutover, mirror_job, runner, schemas, switch, table
 from tests.schemas.worlds import Registries, record
 from tests.steps import histories
 
@@ -187,6 +189,26 @@ def test_registry_is_followed_while_a_mirror_runs_and_an_error_ends_nothing(
     assert shop.target.subjects[VALUES].keys() == {1, 2}
     assert shop.shop.told.count("schemas that came since are not copied: no broker") == 1
     assert not any(thread.name == "schemas" for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_mirror_by_spark_is_followed_to_the_target_and_not_back(
+    shop: Registries, monkeypatch: pytest.MonkeyPatch, back: bool
+) -> None:
+    begun(shop)
+
+    @contextmanager
+    def open_context(*_: Any, **__: Any) -> Iterator[Context]:
+        yield shop.ctx()
+
+    monkeypatch.setattr(mirror_job, "open_context", open_context)
+    for name in ("open_session", "close_session", "SparkRunner"):
+        monkeypatch.setattr(mirror_job, name, lambda *_, **__: None)
+    monkeypatch.setattr(mirror_job.reverse, "arm", lambda ctx: replace(ctx, direction=Direction.REVERSE))
+    monkeypatch.setattr(mirror_job.seal, "check", lambda _ctx: None)
+    monkeypatch.setattr(mirror_job.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(mirror_job.mirror, "apply", lambda *_, **__: VALUES in shop.target.subjects)
+    assert mirror_job.run(shop.ctx().plan, back=back) is not back
 
 
 def test_taken_id_keeps_a_mirror_from_beginning(shop: Registries) -> None:

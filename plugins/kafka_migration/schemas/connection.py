@@ -34,11 +34,14 @@ class RegistryConnection:
         """Every string that must never be shown."""
         return frozenset({self.password, self.token} - {""})
 
-    def verify(self) -> ssl.SSLContext:
-        """How the registry's certificate is verified, and ours shown. Raises BadInput for a file that is no use."""
+    def verify(self) -> ssl.SSLContext | bool:
+        """How the registry's certificate is verified, and ours shown; False without TLS. Raises BadInput for a file that
+        is no use."""
         # What the process's environment names (SSL_CERT_FILE) plays no part, as nowhere here.
         for name, path in self.files.items():
             require_readable(self.conn_id, name, Path(path))
+        if not self.url.startswith("https:"):
+            return False
         try:
             context = ssl.create_default_context(cafile=self.files.get(_CA))
             if _CERTIFICATE in self.files:

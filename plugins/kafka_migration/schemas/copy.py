@@ -7,7 +7,6 @@ it is made: killed anywhere, the next call goes on, and ends mode IMPORT where o
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -142,13 +141,19 @@ def _register(ctx: Context, target: Registry, version: Version) -> None:
 
 def _require_ids_kept(ctx: Context, target: Registry, first: Version) -> None:
     """Make a version in a subject of its own, which is removed again: before anything else is made there."""
-    probe = replace(first, subject=f"kafka-migration.probe-{uuid.uuid4().hex[:12]}", version=1)
+    probe = replace(first, subject=_probe(ctx), version=1)
+    # Of a run that died.
+    target.delete_subject(probe.subject)
     try:
         target.set_mode(probe.subject, IMPORT)
         _register(ctx, target, probe)
     finally:
         target.delete_subject(probe.subject)
         target.unset_mode(probe.subject)
+
+
+def _probe(ctx: Context) -> str:
+    return f"kafka-migration.probe-{ctx.plan.name}"
 
 
 def _delete_for_good(target: Registry, version: Version) -> None:
@@ -198,6 +203,8 @@ def undo(ctx: Context) -> ToUndo:
     with registries(ctx.plan) as (_, target):
         claim = ctx.journal.claim(KIND, _OWNER, at=ctx.stamp())
         todo, records = _to_undo(ctx, target), Made.all(ctx.journal)
+        if records:
+            target.delete_subject(_probe(ctx))
         gone = records.keys() - {*todo.stay}
         # First: of a subject that is read-only nothing is deleted.
         target.each(lambda name: _give_back(target, name, records[name]), sorted(gone))
