@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,13 +21,13 @@ from kafka_migration.domain.errors import CouldNotFindOut, Refused
 from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.groups.move import Mover
 from kafka_migration.inventory import preflight
-from kafka_migration.link import lifecycle
+from kafka_migration.link import lifecycle, reverse, seal
 from kafka_migration.migration import cancellation
 from kafka_migration.migration.context import Context
 from kafka_migration.schemas import copy, difference
 from kafka_migration.schemas.difference import Made
 from kafka_migration.state.journal import Journal
-from kafka_migration.steps import cutover, mirror_job, runner, schemas, switch, table
+from kafka_migration.steps import cutover, mirror, mirror_job, runner, schemas, switch, table
 from tests.schemas.worlds import Registries, record
 from tests.steps import histories
 
@@ -204,11 +205,13 @@ def test_mirror_by_spark_is_followed_to_the_target_and_not_back(
     monkeypatch.setattr(mirror_job, "open_context", open_context)
     for name in ("open_session", "close_session", "SparkRunner"):
         monkeypatch.setattr(mirror_job, name, lambda *_, **__: None)
-    monkeypatch.setattr(mirror_job.reverse, "arm", lambda ctx: replace(ctx, direction=Direction.REVERSE))
-    monkeypatch.setattr(mirror_job.seal, "check", lambda _ctx: None)
-    monkeypatch.setattr(mirror_job.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(mirror_job.mirror, "apply", lambda *_, **__: VALUES in shop.target.subjects)
-    assert mirror_job.run(shop.ctx().plan, back=back) is not back
+    monkeypatch.setattr(reverse, "arm", lambda ctx: replace(ctx, direction=Direction.REVERSE))
+    monkeypatch.setattr(seal, "check", lambda _ctx: None)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    copied: list[bool] = []
+    monkeypatch.setattr(mirror, "apply", lambda *_, **__: copied.append(VALUES in shop.target.subjects))
+    mirror_job.run(shop.ctx().plan, back=back)
+    assert copied == [not back]
 
 
 def test_taken_id_keeps_a_mirror_from_beginning(shop: Registries) -> None:

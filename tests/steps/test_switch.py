@@ -59,7 +59,7 @@ from kafka_migration.migration.context import Context, Scope
 from kafka_migration.overview import status
 from kafka_migration.plans.model import Plan
 from kafka_migration.state.link import LinkState, Wish
-from kafka_migration.steps import cutover, outlook, release, report, rollback, stop, switch, unfence
+from kafka_migration.steps import cutover, outlook, release, report, rollback, schemas, stop, switch, unfence
 from kafka_migration.steps import fence as fence_step
 from kafka_migration.steps.draining import short_of
 from kafka_migration.steps.step import Decision
@@ -342,7 +342,7 @@ def test_schemas_are_copied_before_the_fence_and_what_came_since_while_producers
         shop.note(f"schemas {len(seen)}")
         return frozenset({("shop.orders-value", 1)})
 
-    monkeypatch.setattr(switch.schemas, "catch_up", catch_up)
+    monkeypatch.setattr(schemas, "catch_up", catch_up)
     assert shop.switch().exit_code == 0
     assert seen == [None, {("shop.orders-value", 1)}]
     order = ["schemas 1", "acl", "shop/fence/writes fenced", "schemas 2", "seal", "hook start target switch"]

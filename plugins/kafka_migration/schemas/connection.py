@@ -35,9 +35,8 @@ class RegistryConnection:
         return frozenset({self.password, self.token} - {""})
 
     def verify(self) -> ssl.SSLContext | bool:
-        """How the registry's certificate is verified, and ours shown; False without TLS. Raises BadInput for a file that
-        is no use."""
-        # What the process's environment names (SSL_CERT_FILE) plays no part, as nowhere here.
+        """How the registry's certificate is verified, and ours shown; False without TLS. Raises BadInput for a bad
+        file."""
         for name, path in self.files.items():
             require_readable(self.conn_id, name, Path(path))
         if not self.url.startswith("https:"):
