@@ -8,6 +8,7 @@ others than Confluent's do otherwise is switched on by attributes.
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -41,6 +42,7 @@ class RegistryServer:
 
     #: As Apicurio: mode IMPORT is accepted, and ids and versions are given all the same.
     gives_own_ids: bool = False
+    tls: ssl.SSLContext | None = None
     #: What a request has to have as Authorization.
     credentials: str = ""
     #: May raise, or change something, before a request is looked at: method and path.
@@ -76,12 +78,14 @@ class RegistryServer:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
+        if self.tls is not None:
+            self._server.socket = self.tls.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
         self._thread.start()
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self._server.server_port}"
 
     def close(self) -> None:
         self._server.shutdown()
