@@ -113,6 +113,35 @@ def test_soft_deleted_versions_and_subjects_are_copied_and_deleted_again(both: R
     assert shown(both.target)[ORDERS, 2] == (4, True)
 
 
+def test_deleted_schema_to_which_deleted_ones_refer_is_deleted_last(both: Registries) -> None:
+    fill(both.source)
+    for version in (1, 2):
+        both.source.delete(ORDERS, version)
+    both.source.delete(MONEY, 1)
+    both.apply()
+    assert all(is_deleted for (name, _), (_, is_deleted) in shown(both.target).items() if name != "shop.orders-key")
+
+
+def test_version_that_refers_to_another_schema_is_another_schema(both: Registries) -> None:
+    fill(both.source)
+    both.apply()
+    both.target.subjects[ORDERS][1].body["references"] = [{"name": "Money", "subject": "theirs", "version": 1}]
+    assert both.difference().collisions == (f"{ORDERS} version 1 (id 3) is another schema there",)
+
+
+def test_version_that_is_shown_as_another_schema_is_no_success(both: Registries) -> None:
+    fill(both.source)
+
+    def alter(method: str, path: str) -> None:
+        if method == "GET" and 1 in both.target.subjects.get(ORDERS, {}):
+            both.target.subjects[ORDERS][1].body["schema"] = '"int"'
+
+    both.target.before = alter
+    with pytest.raises(Refused, match="was made, and is shown as another schema"):
+        both.apply()
+    assert both.target.modes == {"": "READWRITE"}
+
+
 def test_what_others_deleted_on_the_target_comes_back_and_what_they_made_there_stays(both: Registries) -> None:
     fill(both.source)
     both.apply()
@@ -332,6 +361,18 @@ def test_what_was_made_is_deleted_for_good_and_nothing_else(both: Registries) ->
     assert len(undone.removed) == 4
     assert both.target.shown() == before
     assert not Made.all(both.ctx().journal)
+
+
+def test_config_that_somebody_has_set_since_stays_behind_an_undo(both: Registries) -> None:
+    both.source.configs[ORDERS] = {"compatibilityLevel": "NONE"}
+    both.source.register(ORDERS, record("Order", "number"))
+    both.target.register(ORDERS, record("Order", "number"))
+    both.source.register(ORDERS, record("Order", "number", "price"))
+    both.apply()
+    both.target.configs[ORDERS] = {"compatibilityLevel": "FULL"}
+    copy.undo(both.ctx())
+    assert both.target.configs[ORDERS] == {"compatibilityLevel": "FULL"}
+    assert both.target.subjects[ORDERS].keys() == {1}, "which was there before"
 
 
 def test_what_somebody_replaced_and_what_another_migration_made_stays(both: Registries) -> None:

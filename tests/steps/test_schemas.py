@@ -146,6 +146,12 @@ def test_nothing_is_copied_before_the_migration_has_begun(shop: Registries) -> N
     assert not shop.target.subjects
 
 
+def test_nothing_is_copied_on_the_way_back(shop: Registries) -> None:
+    begun(shop)
+    assert schemas.catch_up(replace(shop.ctx(), direction=Direction.REVERSE)) == frozenset()
+    assert not shop.target.subjects
+
+
 def test_what_was_seen_already_is_asked_for_by_number_alone(shop: Registries) -> None:
     begun(shop)
     seen = schemas.catch_up(shop.ctx())

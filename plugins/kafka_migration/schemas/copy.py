@@ -142,8 +142,6 @@ def _register(ctx: Context, target: Registry, version: Version) -> None:
 def _require_ids_kept(ctx: Context, target: Registry, first: Version) -> None:
     """Make a version in a subject of its own, which is removed again: before anything else is made there."""
     probe = replace(first, subject=_probe(ctx), version=1)
-    # Of a run that died.
-    target.delete_subject(probe.subject)
     try:
         target.set_mode(probe.subject, IMPORT)
         _register(ctx, target, probe)
