@@ -27,7 +27,8 @@ from kafka_migration.migration.context import Context
 from kafka_migration.schemas import copy, difference
 from kafka_migration.schemas.difference import Made
 from kafka_migration.state.journal import Journal
-from kafka_migration.steps import cutover, mirror, mirror_job, runner, schemas, switch, table
+from kafka_migration.steps import cancel, cutover, mirror, mirror_job, runner, schemas, switch, table
+from kafka_migration.topics import create
 from tests.schemas.worlds import Registries, record
 from tests.steps import histories
 
@@ -143,6 +144,16 @@ def test_cutover_copies_what_came_since_before_a_group_is_moved(
 
 def test_nothing_is_copied_before_the_migration_has_begun(shop: Registries) -> None:
     assert schemas.catch_up(shop.ctx()) == frozenset()
+    assert not shop.target.subjects
+
+
+def test_cancelled_migration_names_what_it_leaves(shop: Registries, monkeypatch: pytest.MonkeyPatch) -> None:
+    create.apply(shop.ctx())
+    schemas.apply(shop.ctx())
+    monkeypatch.setattr(seal, "cut_off", lambda _ctx, _tps: {})
+    cancel.run(shop.ctx(), by="ada")
+    assert "schemas that were copied stay: `schemas PLAN --undo` deletes them" in shop.shop.told
+    schemas.undo(shop.ctx())
     assert not shop.target.subjects
 
 
