@@ -93,7 +93,7 @@ def job_environment(plan: Plan, environ: Mapping[str, str], *, spark: Any) -> di
     for conn_id in (plan.source, plan.target):
         properties = dict(find_connection(conn_id).properties)
         found[variable_of(conn_id)] = stated(properties)
-    for conn_id in _registries(plan):
+    for conn_id in plan.registries:
         if (read := find_fields(conn_id)) is not None:
             found[variable_of(conn_id)] = json.dumps(read[1])
     fields = ("conn_type", "host", "port", "schema", "login", "password")
@@ -110,11 +110,6 @@ def job_environment(plan: Plan, environ: Mapping[str, str], *, spark: Any) -> di
     # Airflow finds the package in its plugins folder, which Python does not know.
     found["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_PLUGINS), found.get("PYTHONPATH", ""))))
     return found
-
-
-def _registries(plan: Plan) -> tuple[str, ...]:
-    """Ids of the connections to schema registries."""
-    return (plan.schemas.source, plan.schemas.target) if plan.schemas is not None else ()
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -134,7 +129,7 @@ def main(arguments: Sequence[str]) -> int:
     row = step_named("reverse_mirror" if options.reverse else "mirror")
     plan = load_plan(options.plan)
     secrets = {secret for side in (plan.source, plan.target) for secret in find_connection(side).secrets()}
-    secrets |= {secret for conn_id in _registries(plan) for secret in find_registry(conn_id).secrets()}
+    secrets |= {secret for conn_id in plan.registries for secret in find_registry(conn_id).secrets()}
     output = Output(secrets)
     code, ended = 1, threading.Event()
     alive = threading.Thread(target=_keep_alive, args=(plan, row, options.submission, ended), daemon=True)

@@ -529,7 +529,7 @@ class Plan(PlanModel):
         producers = data.get("producers")
         fences = [producers.fence_on(SOURCE), producers.fence_on(TARGET)] if isinstance(producers, Producers) else []
         schemas = data.get("schemas")
-        registries = (schemas.source, schemas.target) if isinstance(schemas, Schemas) else ()
+        registries = schemas.connections if isinstance(schemas, Schemas) else ()
         # A notifier would send what they keep secret to the service that it knows. Ids differ by case alone nowhere.
         probes = (fence.probe for fence in fences)
         named = (data.get("source"), data.get("target"), APPROVALS_CONNECTION, *probes, *registries)
@@ -563,6 +563,11 @@ class Plan(PlanModel):
     def connection(self, side: Side) -> str:
         """The id of the connection to the cluster ``side``."""
         return self.source if side == SOURCE else self.target
+
+    @property
+    def registries(self) -> tuple[str, ...]:
+        """Ids of the connections to schema registries, the source's first; none for a plan without."""
+        return () if self.schemas is None else self.schemas.connections
 
     def asks(self, gate: str) -> bool:
         """Whether a person is asked at ``gate``: plan, producers, or cutover, and rollback with it."""

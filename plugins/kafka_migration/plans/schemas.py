@@ -33,6 +33,11 @@ class Schemas(PlanModel):
         found.raise_any("schemas")
         return self
 
+    @property
+    def connections(self) -> tuple[str, str]:
+        """Ids of both, the source's first."""
+        return self.source, self.target
+
     def names(self, subject: str) -> bool:
         """Whether ``subjects`` has it."""
         return matches_any(self.subjects, subject)
