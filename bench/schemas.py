@@ -10,10 +10,10 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+from bench.timing import timer
 from demo.brokers import EmbeddedKafka
 from kafka_migration.domain.types import TopicSpec
 from kafka_migration.kafka.cluster import Cluster
@@ -62,13 +62,7 @@ def main() -> int:
     options.add_argument("--subjects", type=int, default=1_000)
     asked = options.parse_args()
     seconds: dict[str, float] = {}
-
-    @contextmanager
-    def timed(what: str) -> Iterator[None]:
-        began = time.monotonic()
-        yield
-        seconds[what] = round(time.monotonic() - began, 1)
-        print(f"{what}: {seconds[what]} s", flush=True)
+    timed = timer(seconds)
 
     with ExitStack() as stack:
         for side, count in zip(_SIDES, (asked.subjects, 0), strict=True):

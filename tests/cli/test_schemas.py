@@ -53,7 +53,7 @@ def test_missing_schemas_are_made_and_deleted_and_a_person_is_asked(terminal: Te
     assert "Delete 2 versions for good, which migration shop has made?" in words(asked.output)
     undone = terminal.run("schemas", "--undo", "--yes")
     assert undone.exit_code == 0
-    assert words(undone.stdout).endswith("2 versions deleted for good")
+    assert words(undone.stdout).endswith("2 versions deleted")
     assert not registries.target.subjects
 
 

@@ -59,13 +59,17 @@ def _apply(plan: PlanFile, output: Output, *, yes: bool, dry_run: bool) -> None:
 
 def _undo(plan: PlanFile, output: Output, *, yes: bool, dry_run: bool) -> None:
     from kafka_migration.cli.render.schemas import staying
+    from kafka_migration.cli.undoing import take_back
     from kafka_migration.steps import schemas as step
 
-    with opened(plan, output, dry_run=dry_run) as ctx:
-        found = step.check_undo(ctx)
-        if found.removed and not (dry_run or yes):
-            question = f"Delete {len(found.removed)} versions for good, which migration {ctx.plan.name} has made?"
-            demand_yes(output, question, shown=found.removed, declined="nothing was deleted")
-        found = step.undo(ctx).value
-    verb = "would be deleted" if dry_run else "deleted for good"
-    output.result(found.as_dict() | {"dry_run": dry_run}, staying(found), f"{len(found.removed)} versions {verb}")
+    take_back(
+        plan,
+        output,
+        check=step.check_undo,
+        undo=step.undo,
+        asks=lambda found: (f"Delete {len(found.removed)} versions for good", found.removed),
+        shows=lambda found: (staying(found), f"{len(found.removed)} versions"),
+        verb="deleted",
+        yes=yes,
+        dry_run=dry_run,
+    )
