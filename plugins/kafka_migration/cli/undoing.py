@@ -29,8 +29,8 @@ def take_back(
     yes: bool,
     dry_run: bool,
 ) -> None:
-    """Have ``undo`` remove what ``check`` finds to be ``removed``. ``asks`` gives the question for it, and lines to show
-    before; ``shows`` what stays, and in words what was removed, or (``verb``) deleted."""
+    """Have ``undo`` remove what ``check`` finds to be ``removed``. ``asks`` gives the question for it, and lines
+    to show before; ``shows`` what stays, and in words what was removed, or (``verb``) deleted."""
     with opened(plan, output, dry_run=dry_run) as ctx:
         found = check(ctx)
         if found.removed and not (dry_run or yes):
