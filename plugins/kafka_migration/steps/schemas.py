@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 #: How far behind the target's registry may be while a mirror runs.
 FOLLOW_SECONDS = 30.0
+#: How long a copy that is under way then is waited for: it must not end in mode IMPORT.
+_ENDING_SECONDS = 60.0
 _PHASE, _WHAT = "schemas", "these schemas"
 
 
@@ -103,7 +105,7 @@ def following(ctx: Context) -> Iterator[None]:
         yield
     finally:
         ended.set()
-        thread.join(FOLLOW_SECONDS)
+        thread.join(_ENDING_SECONDS)
 
 
 def _follow(plan: Plan, log: Callable[[str], None], seen: Versions, ended: threading.Event) -> None:
