@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
 from typing import Any
 
@@ -228,6 +229,8 @@ def test_subjects_of_other_contexts_are_named_and_refused_where_something_refers
     found = both.difference()
     assert (found.missing, found.exit_code) == ((), 0)
     assert found.left_out == (":.eu:shop.orders-value: of another context, whose ids are its own",)
+    both.section["subjects"] = [".*"]
+    assert both.difference().missing == ()
     both.source.register("shop.orders-key", '"int"', ("x", ":.eu:shop.orders-value", 1))
     with pytest.raises(Refused, match="other contexts"):
         both.difference()
@@ -265,6 +268,26 @@ def test_run_that_dies_leaves_no_subject_in_mode_import_for_long(both: Registrie
     both.apply()
     assert both.target.modes == {"": "READWRITE"}
     assert both.difference().exit_code == 0
+
+
+def test_refusal_of_one_subject_leaves_no_other_in_mode_import(both: Registries) -> None:
+    fill(both.source)
+    ended = threading.Event()
+
+    def stumble(method: str, path: str) -> None:
+        if method == "PUT" and MONEY in path:
+            raise Error(422, 42205, "no")
+        if method == "PUT" and ORDERS in path:
+            # What was under way then is slow.
+            ended.wait(0.5)
+        if method == "DELETE" and ORDERS in path:
+            ended.set()
+
+    both.target.before = stumble
+    with pytest.raises(Refused, match="42205"):
+        both.apply()
+    assert ended.is_set()
+    assert both.target.modes == {"": "READWRITE"}
 
 
 def test_of_two_who_copy_at_once_the_first_ends(both: Registries) -> None:
@@ -361,6 +384,16 @@ def test_what_was_made_is_deleted_for_good_and_nothing_else(both: Registries) ->
     assert len(undone.removed) == 4
     assert both.target.shown() == before
     assert not Made.all(both.ctx().journal)
+
+
+def test_version_that_was_there_and_soft_deleted_stays_behind_an_undo(both: Registries) -> None:
+    both.source.register("shop.orders-key", '"string"')
+    both.target.register("shop.orders-key", '"string"')
+    both.target.delete("shop.orders-key", 1)
+    both.apply()
+    assert shown(both.target) == {("shop.orders-key", 1): (1, False)}
+    copy.undo(both.ctx())
+    assert shown(both.target) == {("shop.orders-key", 1): (1, False)}
 
 
 def test_config_that_somebody_has_set_since_stays_behind_an_undo(both: Registries) -> None:

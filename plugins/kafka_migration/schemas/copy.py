@@ -80,7 +80,9 @@ def _make(ctx: Context, claim: Claim, target: Registry, todo: Difference) -> Non
     touched = sorted({*importing, *todo.configs, *todo.modes, *(one.subject for one in todo.deletions)})
     made: dict[str, dict[int, int]] = {}
     for version in todo.missing:
-        made.setdefault(version.subject, {})[version.version] = version.id
+        # One that is there, soft-deleted, stays behind an undo.
+        if version.version not in todo.there[version.subject].versions:
+            made.setdefault(version.subject, {})[version.version] = version.id
     for name, before in zip(touched, target.each(target.own_mode, touched), strict=True):
         last = records.get(name, Made())
         records[name] = replace(

@@ -177,8 +177,10 @@ def require_no_collision(found: Difference) -> None:
 
 def selects(plan: Plan, subject: str) -> bool:
     """Whether ``subject`` is of the plan by itself, and not for what refers to it alone."""
+    if plan.schemas is None or subject.startswith(_CONTEXT):
+        return False
     topic, _ = _topic_of(subject)
-    return plan.schemas is not None and (plan.schemas.names(subject) or (bool(topic) and plan.topics.matches(topic)))
+    return plan.schemas.names(subject) or (bool(topic) and plan.topics.matches(topic))
 
 
 def called(plan: Plan, subject: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
@@ -74,7 +74,18 @@ class Registry:
 
     def each(self, do: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """What ``do`` makes of each of ``items``, in order, side by side. Raises what one of them raises."""
-        return list(self._pool.map(do, items))
+        futures = [self._pool.submit(do, item) for item in items]
+        try:
+            wait(futures, return_when=FIRST_EXCEPTION)
+        finally:
+            # None may still be under way while the caller puts things in order again.
+            for future in futures:
+                future.cancel()
+            wait(futures)
+        for future in futures:
+            if not future.cancelled() and (error := future.exception()) is not None:
+                raise error
+        return [future.result() for future in futures]
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
