@@ -18,7 +18,7 @@ export PYTHONPATH := $(CURDIR)/plugins:$(CURDIR)
 # Hundreds of processes are started, and each would compile again what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-kerberos lock lint format test test-long docs conformance kill-test upgrade airflow-check test-ui races crash-matrix security-matrix translate-check adopt-check chaos chaos-cut mutation bench-mirror bench-latency bench-fair bench-switch bench-scale bench-validate bench-fleet bench-spread bench-access bench-board alerts-check fuzz-reader demo demo-secure demo-kerberos demo-installed demo-full up down brokers brokers-down clean
+.PHONY: help setup setup-kerberos lock lint format test test-long docs conformance kill-test upgrade airflow-check test-ui races crash-matrix security-matrix translate-check adopt-check chaos chaos-cut mutation bench-mirror bench-latency bench-fair bench-switch bench-scale bench-validate bench-fleet bench-spread bench-access bench-schemas bench-board alerts-check fuzz-reader demo demo-secure demo-kerberos demo-installed demo-full up down brokers brokers-down clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -136,6 +136,9 @@ bench-spread: setup ## Four executors, three brokers: how even a validation's wo
 
 bench-access: setup ## 10,000 ACLs and their users' quotas: planned, made on the target, read back, removed
 	$(BIN)/python -m bench.access $(ARGS)
+
+bench-schemas: setup ## 1,000 subjects with references: planned, made on the target's schema registry, read back, deleted
+	$(BIN)/python -m bench.schemas $(ARGS)
 
 bench-board: setup ## The board of 300 plans, and the page of one with 10,000 partitions: p95 of 50 loads
 	$(BIN)/python -m bench.board $(ARGS)

@@ -9,10 +9,11 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
+from bench.timing import timer
 from demo.brokers import EmbeddedKafka
 from kafka_migration.domain.types import TopicSpec
 from kafka_migration.kafka.cluster import Cluster
@@ -46,13 +47,7 @@ def main() -> int:
     options.add_argument("--applications", type=int, default=50)
     asked = options.parse_args()
     seconds: dict[str, float] = {}
-
-    @contextmanager
-    def timed(what: str) -> Iterator[None]:
-        began = time.monotonic()
-        yield
-        seconds[what] = round(time.monotonic() - began, 1)
-        print(f"{what}: {seconds[what]} s", flush=True)
+    timed = timer(seconds)
 
     with ExitStack() as stack:
         _fill(_started(stack, "source"), asked)

@@ -19,7 +19,8 @@ app.add_typer(brokers, name="brokers")
 @app.command("setup")
 def setup(
     old_brokers: Annotated[
-        bool, typer.Option("--old-brokers", help="Fetch the brokers of old releases as well, which tests migrate from.")
+        bool,
+        typer.Option("--old-brokers", help="Fetch what tests use besides: old brokers, a schema registry."),
     ] = False,
     kerberos: Annotated[
         bool, typer.Option("--kerberos", help="Build what Kerberos clients need, and check that a KDC is installed.")
@@ -32,7 +33,7 @@ def setup(
     from demo.recording import make_archives
 
     typer.echo(f"Java: {require_java()}")
-    for jar_set in ("kafka", "spark", *(it.jar_set for it in OLD if old_brokers)):
+    for jar_set in ("kafka", "spark", *((*(it.jar_set for it in OLD), "apicurio") if old_brokers else ())):
         typer.echo(f"jars, {jar_set}: {len(jars.paths(jar_set))} verified in {jars.CACHE_DIRECTORY / jar_set}")
     for line in make_archives():
         typer.echo(line)

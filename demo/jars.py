@@ -26,7 +26,8 @@ LOCK_FILE = ROOT / "jars.lock"
 CACHE_DIRECTORY = ROOT / ".cache" / "jars"
 FETCH_TIMEOUT_SECONDS = 600
 
-_COORDINATES = re.compile(r"[A-Za-z0-9._-]+:[A-Za-z0-9._-]+:[A-Za-z0-9._-]+")
+_PART = r"[A-Za-z0-9._-]+"
+_COORDINATES = re.compile(rf"{_PART}:{_PART}:{_PART}(:{_PART}@{_PART})?")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _USER_INFO = re.compile(r"://[^/@\s]+@")
 
@@ -37,21 +38,24 @@ class JarError(DemoError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedJar:
-    """One jar of the lock file: Maven coordinates and the SHA-256 of the file, in lower-case hexadecimal."""
+    """One jar of the lock file, or another archive, which has a classifier: Maven coordinates and the SHA-256 of the
+    file, in lower-case hexadecimal."""
 
     group: str
     artifact: str
     version: str
     sha256: str
+    classifier: str = ""
+    extension: str = "jar"
 
     @property
     def file_name(self) -> str:
         """Name of the jar in the cache, as Maven repositories name it."""
-        return f"{self.artifact}-{self.version}.jar"
+        return f"{self.artifact}-{self.version}{self.classifier and f'-{self.classifier}'}.{self.extension}"
 
     @property
     def coordinates(self) -> str:
-        """`group:artifact:version`."""
+        """`group:artifact:version`, without the classifier."""
         return f"{self.group}:{self.artifact}:{self.version}"
 
 
@@ -67,11 +71,23 @@ def locked(jar_set: str, *, lock_file: Path = LOCK_FILE) -> list[LockedJar]:
     jars = []
     for coordinates, sha256 in sets[jar_set].items():
         if not _COORDINATES.fullmatch(coordinates):
-            raise JarError(f"{lock_file.name} [{jar_set}] {coordinates!r}: expected group:artifact:version.")
+            raise JarError(
+                f"{lock_file.name} [{jar_set}] {coordinates!r}: expected group:artifact:version[:classifier@extension]."
+            )
         if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
             raise JarError(f"{lock_file.name} [{jar_set}] {coordinates}: expected a SHA-256 of 64 hexadecimal digits.")
-        group, artifact, version = coordinates.split(":")
-        jars.append(LockedJar(group=group, artifact=artifact, version=version, sha256=sha256))
+        group, artifact, version, *more = coordinates.split(":")
+        classifier, _, extension = (more[0] if more else "@jar").partition("@")
+        jars.append(
+            LockedJar(
+                group=group,
+                artifact=artifact,
+                version=version,
+                sha256=sha256,
+                classifier=classifier,
+                extension=extension,
+            )
+        )
     return jars
 
 
@@ -142,7 +158,7 @@ def _fetch(jars: list[LockedJar], work: Path) -> list[tuple[LockedJar, Path]]:
         *("-ivy", str(module)),
         *("-confs", "default"),
         *("-types", "jar"),
-        *("-retrieve", f"{libraries}/[artifact]-[revision].[ext]"),
+        *("-retrieve", f"{libraries}/[artifact]-[revision](-[classifier]).[ext]"),
     ]
     try:
         run = subprocess.run(
@@ -201,11 +217,14 @@ def _settings_xml(repository: str | None) -> str:
 def _module_xml(jars: list[LockedJar]) -> str:
     dependencies = "".join(
         f"<dependency org='{jar.group}' name='{jar.artifact}' rev='{jar.version}' conf='default' transitive='false'>"
-        f"<artifact name='{jar.artifact}' type='jar' ext='jar'/></dependency>"
+        f"<artifact name='{jar.artifact}' type='jar' ext='{jar.extension}'"
+        + (f" m:classifier='{jar.classifier}'" if jar.classifier else "")
+        + "/></dependency>"
         for jar in jars
     )
     return (
-        "<ivy-module version='2.0'><info organisation='kafka-migration' module='jars'/>"
+        "<ivy-module version='2.0' xmlns:m='http://ant.apache.org/ivy/maven'>"
+        "<info organisation='kafka-migration' module='jars'/>"
         "<configurations><conf name='default'/></configurations>"
         f"<dependencies>{dependencies}</dependencies></ivy-module>"
     )

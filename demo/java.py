@@ -66,6 +66,19 @@ def require_java() -> Path:
     return executable
 
 
+def java_since(major: int) -> Path:
+    """A `java` of this major version or a later one: the one to use, or another of this machine.
+
+    Raises:
+        JavaError: there is none.
+    """
+    others = (path for root in ("/usr/lib/jvm", "/opt") for path in sorted(Path(root).glob("*/bin/java")))
+    for executable in (java_executable(), *others):
+        if executable.is_file() and java_major_version(executable) >= major:
+            return executable
+    raise JavaError(f"no Java {major} or later on this machine. Install one, or set JAVA_HOME to one.")
+
+
 if __name__ == "__main__":
     # Before anything is installed: standard library only.
     run_or_explain(lambda: print(f"Java: {require_java()}"))

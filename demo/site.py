@@ -26,7 +26,18 @@ _SITE = ROOT / ".cache" / "site"
 PARTS: Mapping[str, tuple[str, ...]] = {
     "Concepts": ("mirror", "validation", "state", "architecture", "glossary", "comparison"),
     "How to": (
-        *("plan", "commands", "airflow", "kubernetes", "producers", "rollback", "security", "mirrormaker", "metrics"),
+        *(
+            "plan",
+            "commands",
+            "airflow",
+            "kubernetes",
+            "producers",
+            "rollback",
+            "security",
+            "schemas",
+            "mirrormaker",
+            "metrics",
+        ),
         "demo",
     ),
     "When something is wrong": ("runbook", "reference/halts", "reference/errors"),

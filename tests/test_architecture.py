@@ -32,30 +32,31 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "groups": frozenset({"domain", "plans", "kafka", "state", "migration", "topics", "link", "access"}),
     "mirrormaker": frozenset({"domain", "plans", "kafka"}),
     "access": frozenset({"domain", "plans", "kafka", "state", "migration", "fence"}),
+    "schemas": frozenset({"domain", "plans", "kafka", "state", "migration"}),
     "positions": frozenset({"domain", "kafka", "migration", "link"}),
     "validation": frozenset({"domain", "kafka", "migration", "topics", "link", "groups", "copy", "compare"}),
     "waves": frozenset({"domain", "plans", "kafka", "migration", "topics", "link"}),
-    "inventory": frozenset({"domain", "plans", "kafka", "migration", "topics", "groups", "waves", "fence"}),
+    "inventory": frozenset({"domain", "plans", "kafka", "migration", "topics", "groups", "waves", "fence", "schemas"}),
     "approvals": frozenset(
         {"domain", "plans", "kafka", "state", "migration", "topics", "link", "groups", "validation", "inventory"}
-        | {"waves", "fence"}
+        | {"waves", "fence", "schemas"}
     ),
     "overview": frozenset(
         {"domain", "plans", "migration", "topics", "link", "groups", "validation", "approvals", "fence"}
     ),
     "steps": frozenset(
         {"domain", "plans", "state", "migration", "topics", "link", "groups", "validation", "approvals"}
-        | {"copy", "compare", "kafka", "inventory", "waves", "fence", "access", "overview"}
+        | {"copy", "compare", "kafka", "inventory", "waves", "fence", "access", "overview", "schemas"}
     ),
     "metrics": frozenset({"domain", "plans", "migration", "overview"}),
     # Faces of the steps.
     "airflow": frozenset(
         {"domain", "plans", "kafka", "migration", "topics", "link", "groups", "validation", "inventory", "approvals"}
-        | {"copy", "overview", "steps"}
+        | {"copy", "overview", "steps", "schemas"}
     ),
     "cli": frozenset(
         {"domain", "plans", "kafka", "migration", "topics", "link", "groups", "validation", "inventory", "approvals"}
-        | {"overview", "steps", "positions", "waves", "fence", "mirrormaker", "access", "metrics"}
+        | {"overview", "steps", "positions", "waves", "fence", "mirrormaker", "access", "metrics", "schemas"}
     ),
 }
 #: Files outside the rooms, and the rooms that they may import.

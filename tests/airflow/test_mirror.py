@@ -2,12 +2,13 @@
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import stat
 import subprocess
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +21,7 @@ import structlog
 from airflow.providers.apache.spark.hooks import spark_submit
 from airflow.providers.smtp.notifications.smtp import SmtpNotifier
 from airflow.sdk import BaseHook
+from airflow.sdk import log as airflow_log
 from airflow.sdk.definitions.connection import Connection
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException, TaskDeferred
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
@@ -28,6 +30,7 @@ from airflow.sdk.serde import deserialize, serialize
 from kafka_migration.airflow import spark_connection, submit
 from kafka_migration.airflow.alerts import TaskAlert
 from kafka_migration.airflow.mirror import MirrorTrigger, SparkMirrorOperator
+from kafka_migration.airflow.opening import opened_context
 from kafka_migration.airflow.spark_connection import spark_master
 from kafka_migration.airflow.submit import job_environment
 from kafka_migration.domain.errors import BadInput, ClusterUnreachable, Refused
@@ -36,6 +39,7 @@ from kafka_migration.domain.types import Desired
 from kafka_migration.kafka import lookup
 from kafka_migration.kafka.lookup import find_connection
 from kafka_migration.link.heartbeat import PHASE
+from kafka_migration.migration import context as migration_context
 from kafka_migration.migration.joined import begun_mirror, mirror_began
 from kafka_migration.migration.signing import FILE_VARIABLE
 from kafka_migration.overview import board
@@ -206,6 +210,29 @@ def test_environment_of_the_job_keeps_the_workers_own_interpreter_for_executors(
     found = job_environment(make_plan(), environ, spark=spark.connections["spark_default"])
     assert found["PYSPARK_PYTHON"] == "/opt/workers/python"
     assert found["PYSPARK_DRIVER_PYTHON"] == sys.executable
+
+
+def test_environment_of_the_job_has_the_connections_to_schema_registries(spark, make_plan, monkeypatch):
+    registry = {"conn_type": "http", "host": "https://registry.example", "password": "secret"}
+    monkeypatch.setenv("AIRFLOW_CONN_OLD_REGISTRY", json.dumps(registry))
+    plan = make_plan(schemas={"source": "old_registry", "target": "nowhere"})
+    found = job_environment(plan, {}, spark=spark.connections["spark_default"])
+    assert json.loads(found["AIRFLOW_CONN_OLD_REGISTRY"]) == registry
+    assert "AIRFLOW_CONN_NOWHERE" not in found
+
+
+def test_secrets_of_schema_registries_are_masked_and_a_missing_connection_hinders_nothing(make_plan, monkeypatch):
+    registry = {"conn_type": "http", "host": "https://registry.example", "login": "app", "password": "secret"}
+    monkeypatch.setenv("AIRFLOW_CONN_OLD_REGISTRY", json.dumps(registry))
+    masked: list[str] = []
+    cluster = SimpleNamespace(connection=SimpleNamespace(secrets=frozenset))
+    ctx = SimpleNamespace(source=cluster, target=cluster)
+    monkeypatch.setattr(migration_context, "open_context", lambda *_, **__: nullcontext(ctx))
+    monkeypatch.setattr(airflow_log, "mask_secret", masked.append)
+    plan = make_plan(schemas={"source": "old_registry", "target": "nowhere"})
+    with opened_context(plan, logging.getLogger()):
+        assert masked == ["secret"]
+        assert not logging.getLogger("httpx").isEnabledFor(logging.INFO), "a line for each request"
 
 
 def test_unknown_spark_connection_is_refused_instead_of_meaning_yarn(plan_file, spark, task_context):

@@ -56,6 +56,7 @@ def many(parse_plans: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     for n, cutover in enumerate((True, False)):
         write_plan(folder, f"waves-{n}", groups={"include": [".*"]}, waves=waves, approvals={"cutover": cutover})
     write_plan(folder, "switched", producers={"fence": {"probe": "kafka_probe"}, "in_workflow": True})
+    write_plan(folder, "schemas", schemas={"source": "old_registry", "target": "new_registry"})
     # Which of the two is meant nobody can say: there is a DAG of neither.
     shutil.copy(write_plan(folder, "twice"), folder / "zz-same-name.yaml")
     found: dict[str, Any] = parse_plans(folder)
@@ -66,6 +67,7 @@ def test_each_valid_plan_has_four_dags_and_the_reference_none(many):
     names = [
         "demo",
         "mistold",
+        "schemas",
         "switched",
         "told",
         "untold",
@@ -150,6 +152,13 @@ def test_dag_has_the_tasks_and_edges_of_the_workflow_without_gates_that_nobody_i
     expected = {task: after for task, after in {**BEFORE_AND_AFTER, **instead}.items() if task not in left_out}
     assert set(dag["tasks"]) == set(expected)
     assert dag["edges"] == [[before, after] for before in sorted(expected) for after in expected[before]]
+
+
+def test_schemas_are_copied_before_topics_are_created(many):
+    expected = {**BEFORE_AND_AFTER, "approve_plan": ["copy_schemas"], "copy_schemas": ["create_targets"]}
+    assert many["dags"]["migrate_schemas"]["edges"] == [
+        [before, after] for before in sorted(expected) for after in sorted(expected[before])
+    ]
 
 
 def test_dag_with_the_step_for_producers_ends_their_fence_whatever_failed(many):

@@ -8,6 +8,7 @@ import pytest
 from demo import jars
 
 A, B = "org.example:alpha:1.0", "org.example.deep:beta_2.13:2.0-rc1"
+ARCHIVE = "org.example:gamma:3.0:all@tar.gz"
 CONTENT = {A: b"alpha's classes", B: b"beta's classes"}
 
 
@@ -23,8 +24,9 @@ class Repository:
         self.lock({c: hashlib.sha256(content).hexdigest() for c, content in CONTENT.items()})
 
     def path(self, coordinates: str) -> Path:
-        group, artifact, version = coordinates.split(":")
-        return self.root.joinpath(*group.split("."), artifact, version, f"{artifact}-{version}.jar")
+        group, artifact, version, *more = coordinates.split(":")
+        end = f"-{more[0].replace('@', '.')}" if more else ".jar"
+        return self.root.joinpath(*group.split("."), artifact, version, f"{artifact}-{version}{end}")
 
     def publish(self, coordinates: str, content: bytes) -> None:
         self.path(coordinates).parent.mkdir(parents=True, exist_ok=True)
@@ -55,6 +57,15 @@ def test_empty_cache_asked_for_a_set_holds_every_jar_as_published(repository: Re
     found = repository.paths()
     assert [path.name for path in found] == ["alpha-1.0.jar", "beta_2.13-2.0-rc1.jar"]
     assert [path.read_bytes() for path in found] == list(CONTENT.values())
+
+
+def test_archive_of_a_classifier_is_fetched_under_its_own_name(repository: Repository) -> None:
+    content = {A: CONTENT[A], ARCHIVE: b"gamma's server"}
+    repository.publish(ARCHIVE, content[ARCHIVE])
+    repository.lock({name: hashlib.sha256(data).hexdigest() for name, data in content.items()})
+    found = repository.paths()
+    assert [path.name for path in found] == ["alpha-1.0.jar", "gamma-3.0-all.tar.gz"]
+    assert [path.read_bytes() for path in found] == list(content.values())
 
 
 def test_complete_cache_asked_again_fetches_nothing(repository: Repository, request: pytest.FixtureRequest) -> None:
@@ -111,6 +122,7 @@ def test_repository_with_a_password_fails_error_does_not_show_it(
         ('[other]\n"g:a:1" = "0"', "no set 'demo'"),
         ('[demo]\n"g:a" = "0"', "group:artifact:version"),
         ('[demo]\n"g:a:1\'/>" = "0"', "group:artifact:version"),
+        ('[demo]\n"g:a:1:all" = "0"', "group:artifact:version"),
         ('[demo]\n"g:a:1" = "abc"', "64 hexadecimal"),
         ('[demo]\n"g:a:1" = 5', "64 hexadecimal"),
     ],
@@ -122,7 +134,7 @@ def test_lock_file_is_malformed_refused_by_entry(tmp_path: Path, text: str, expe
         jars.locked("demo", lock_file=lock_file)
 
 
-@pytest.mark.parametrize("jar_set", ["kafka", "spark"])
+@pytest.mark.parametrize("jar_set", ["kafka", "spark", "apicurio"])
 def test_lock_file_of_the_project_names_each_jar_once_and_no_host(jar_set: str) -> None:
     locked = jars.locked(jar_set)
     assert len({jar.file_name for jar in locked}) == len(locked) == len({jar.sha256 for jar in locked})

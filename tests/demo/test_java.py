@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.java import JavaError, java_major_version, require_java
+from demo.java import JavaError, java_major_version, java_since, require_java
 
 
 def fake_java(directory: Path, version_line: str) -> Path:
@@ -47,3 +47,13 @@ def test_no_java_on_path_refused_with_the_remedy(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(JavaError, match=r"Install a JDK 17"):
         require_java()
+
+
+def test_java_of_a_later_version_is_the_one_in_use_or_another_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = fake_java(tmp_path, 'openjdk version "21.0.1"')
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert java_since(21) == mine
+    with pytest.raises(JavaError, match="no Java 999 or later on this machine"):
+        java_since(999)

@@ -59,7 +59,7 @@ from kafka_migration.migration.context import Context, Scope
 from kafka_migration.overview import status
 from kafka_migration.plans.model import Plan
 from kafka_migration.state.link import LinkState, Wish
-from kafka_migration.steps import cutover, outlook, release, report, rollback, stop, switch, unfence
+from kafka_migration.steps import cutover, outlook, release, report, rollback, schemas, stop, switch, unfence
 from kafka_migration.steps import fence as fence_step
 from kafka_migration.steps.draining import short_of
 from kafka_migration.steps.step import Decision
@@ -330,6 +330,24 @@ def test_effects_come_in_their_order_and_the_point_of_no_return_before_the_first
     assert record.after_ms.keys() == {"proved", "drained", "sealed", "armed", "compared", "asked", "opened"}
     assert record.approval == "approved by ada"
     assert "others" not in decision.message
+
+
+def test_schemas_are_copied_before_the_fence_and_what_came_since_while_producers_are_denied(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+
+    def catch_up(_ctx: Context, before: Any = None) -> frozenset[tuple[str, int]]:
+        seen.append(before)
+        shop.note(f"schemas {len(seen)}")
+        return frozenset({("shop.orders-value", 1)})
+
+    monkeypatch.setattr(schemas, "catch_up", catch_up)
+    assert shop.switch().exit_code == 0
+    assert seen == [None, {("shop.orders-value", 1)}]
+    order = ["schemas 1", "acl", "shop/fence/writes fenced", "schemas 2", "seal", "hook start target switch"]
+    places = [shop.effects.index(effect) for effect in order]
+    assert places == sorted(places)
 
 
 def test_reruns_change_nothing_and_nothing_is_lifted_or_fenced_any_more(shop: Shop) -> None:

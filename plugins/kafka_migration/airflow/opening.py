@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.errors import BadInput
@@ -23,15 +23,22 @@ def opened_context(plan: Plan, log: Any, **options: bool) -> Iterator[MigrationC
     from airflow.sdk.log import mask_secret
 
     from kafka_migration.migration.context import open_context
+    from kafka_migration.schemas.connection import find_registry
 
-    # Warnings only: each connection of kafka-python would be a dozen lines of a task's log.
-    logging.getLogger("kafka").setLevel(logging.WARNING)
+    # Warnings only: each connection of kafka-python would be a dozen lines of a task's log, each request of httpx one.
+    for name in ("kafka", "httpx"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     with open_context(plan, log=lambda text: log.info("%s", in_one_line(text)), **options) as ctx:
         # Airflow masks what it hands out itself; a connection that came from the environment it has never seen. Other
         # libraries write to the task's log, too.
         for cluster in (ctx.source, ctx.target):
             for secret in cluster.connection.secrets():
                 mask_secret(secret)
+        for conn_id in plan.registries:
+            # Whoever needs one that is no use is refused, and reports it.
+            with suppress(BadInput):
+                for secret in find_registry(conn_id).secrets():
+                    mask_secret(secret)
         yield ctx
 
 

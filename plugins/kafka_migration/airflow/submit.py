@@ -85,7 +85,7 @@ def start(ctx: Context, connection: Any, *, folder: Path) -> tuple[Submission, i
 def job_environment(plan: Plan, environ: Mapping[str, str], *, spark: Any) -> dict[str, str]:
     """The environment of the process, with both clusters' connections and Airflow's connection ``spark``. Holds
     secrets: never log it."""
-    from kafka_migration.kafka.lookup import find_connection, stated, variable_of
+    from kafka_migration.kafka.lookup import find_connection, find_fields, stated, variable_of
     from kafka_migration.migration.signing import without_keys
 
     # The mirror asks no gate, so its driver needs no approval key.
@@ -93,6 +93,9 @@ def job_environment(plan: Plan, environ: Mapping[str, str], *, spark: Any) -> di
     for conn_id in (plan.source, plan.target):
         properties = dict(find_connection(conn_id).properties)
         found[variable_of(conn_id)] = stated(properties)
+    for conn_id in plan.registries:
+        if (read := find_fields(conn_id)) is not None:
+            found[variable_of(conn_id)] = json.dumps(read[1])
     fields = ("conn_type", "host", "port", "schema", "login", "password")
     values = {name: getattr(spark, name) for name in fields if getattr(spark, name) is not None}
     found[variable_of(spark.conn_id)] = json.dumps({**values, "extra": spark.extra_dejson})
@@ -114,6 +117,7 @@ def main(arguments: Sequence[str]) -> int:
     from kafka_migration.kafka.lookup import find_connection
     from kafka_migration.migration.context import open_context
     from kafka_migration.plans.load import load_plan
+    from kafka_migration.schemas.connection import find_registry
     from kafka_migration.steps import mirror_watch
 
     parser = argparse.ArgumentParser(prog="kafka_migration.airflow.submit", description="Submit a plan's mirror.")
@@ -125,6 +129,7 @@ def main(arguments: Sequence[str]) -> int:
     row = step_named("reverse_mirror" if options.reverse else "mirror")
     plan = load_plan(options.plan)
     secrets = {secret for side in (plan.source, plan.target) for secret in find_connection(side).secrets()}
+    secrets |= {secret for conn_id in plan.registries for secret in find_registry(conn_id).secrets()}
     output = Output(secrets)
     code, ended = 1, threading.Event()
     alive = threading.Thread(target=_keep_alive, args=(plan, row, options.submission, ended), daemon=True)

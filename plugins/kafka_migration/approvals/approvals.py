@@ -53,6 +53,7 @@ from kafka_migration.inventory import inventory, plan_changes, preflight
 from kafka_migration.kafka.facts import GroupFacts, Inventory
 from kafka_migration.link import lag
 from kafka_migration.migration import cancellation
+from kafka_migration.schemas import difference as schemas
 from kafka_migration.state.link import Wish
 from kafka_migration.topics import create
 from kafka_migration.waves import sizing
@@ -237,7 +238,7 @@ def plan_evidence(ctx: Context) -> Evidence:
 def cutover_evidence(ctx: Context) -> Evidence:
     """Before the first group moves: lag, verdict, groups and their positions, who still writes. Read-only."""
     taken = inventory.take(ctx)
-    found = cutover_facts(ctx, taken, create.verify(ctx))
+    found = cutover_facts(ctx, taken, create.verify(ctx), schemas.check(ctx, is_due=True))
     tables = (_lag(ctx), _positions(ctx), _groups(taken.groups.values()), _stragglers(taken))
     return replace(found, tables=tables if ctx.scope.is_whole else (_wave(ctx, taken), *tables))
 

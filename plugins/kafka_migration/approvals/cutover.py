@@ -22,6 +22,7 @@ from kafka_migration.kafka.facts import Inventory
 from kafka_migration.link import ready
 from kafka_migration.link.halts import remedies
 from kafka_migration.link.losses import losses, sentence
+from kafka_migration.schemas import difference
 from kafka_migration.topics import create
 from kafka_migration.topics.declared import Drift, mirrored
 from kafka_migration.topics.drift import as_declared
@@ -39,6 +40,7 @@ class CutoverGate:
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
         self._seen: tuple[float, Inventory, Sequence[Drift]] | None = None
+        self._compared: tuple[Inventory, Sequence[CheckResult]] | None = None
 
     def ask(self) -> str:
         """Why the next group may be moved. Raises NotApproved if not, CouldNotFindOut if a check could not run."""
@@ -50,17 +52,22 @@ class CutoverGate:
         return require_passed(ctx, self._facts(taken, drift)).reason
 
     def _facts(self, taken: Inventory, drift: Sequence[Drift]) -> Evidence:
-        return cutover_facts(self._ctx, taken, drift)
+        if self._compared is None or self._compared[0] is not taken:
+            # As many requests again.
+            self._compared = (taken, difference.check(self._ctx, is_due=True))
+        return cutover_facts(self._ctx, taken, drift, self._compared[1])
 
 
-def cutover_facts(ctx: Context, taken: Inventory, drift: Sequence[Drift]) -> Evidence:
-    """The evidence of the cutover gate without its tables, from what the clusters showed and the state as it is now.
-    Raises Refused for the whole of a plan with waves."""
+def cutover_facts(ctx: Context, taken: Inventory, drift: Sequence[Drift], schemas: Sequence[CheckResult]) -> Evidence:
+    """The evidence of the cutover gate without its tables, from what the clusters and registries showed and the state
+    as it is now. Raises Refused for the whole of a plan with waves."""
     waves.require_wave(ctx)
-    return facts_of_scope(ctx, taken, drift)
+    return facts_of_scope(ctx, taken, drift, schemas)
 
 
-def facts_of_scope(ctx: Context, taken: Inventory, drift: Sequence[Drift]) -> Evidence:
+def facts_of_scope(
+    ctx: Context, taken: Inventory, drift: Sequence[Drift], schemas: Sequence[CheckResult] = ()
+) -> Evidence:
     """The same of any scope: producers are switched for the whole of a plan with waves."""
     halts = {tp: halt for tp, halt in ctx.link.halts().items() if ctx.scope.has_topic(tp.topic)}
     given_up = [loss for loss in losses(ctx) if ctx.scope.has_topic(loss["topic"])]
@@ -74,6 +81,7 @@ def facts_of_scope(ctx: Context, taken: Inventory, drift: Sequence[Drift]) -> Ev
             *ready.checks(ctx),
             verdict.check(ctx),
             verdict.coverage(ctx),
+            *schemas,
             *check_hooks(ctx.plan),
             *waves.checks(ctx),
         ),

@@ -11,7 +11,19 @@ from typing import Any
 import typer
 
 from kafka_migration.cli.command import Command
-from kafka_migration.cli.commands import access, copy, end, init, look, mirrormaker, move, producers, prove, run
+from kafka_migration.cli.commands import (
+    access,
+    copy,
+    end,
+    init,
+    look,
+    mirrormaker,
+    move,
+    producers,
+    prove,
+    run,
+    schemas,
+)
 
 #: By the panel of ``--help``, in the order of a migration; a command is called as its function is.
 PANELS: Mapping[str, tuple[Callable[..., Any], ...]] = {
@@ -40,7 +52,7 @@ PANELS: Mapping[str, tuple[Callable[..., Any], ...]] = {
         copy.restore,
         copy.release,
     ),
-    "Copy access": (access.access,),
+    "Copy access and schemas": (access.access, schemas.schemas),
     "Prove and approve": (prove.validate, prove.parity, prove.approve),
     "Move consumer groups": (move.translate, move.cutover, move.watch, move.undo, move.rollback),
     "Move producers": (producers.fence, producers.switch, producers.stragglers),

@@ -21,6 +21,7 @@ from kafka_migration.inventory import check_topics as on_selected
 from kafka_migration.inventory import check_waves, plan_changes
 from kafka_migration.inventory.facts import Facts, Finding
 from kafka_migration.kafka.facts import Inventory
+from kafka_migration.schemas import difference as schemas
 from kafka_migration.waves.order import Waves
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ def check(ctx: Context, *, environ: Mapping[str, str] | None = None) -> Prefligh
         results += [CheckResult.unchecked(name, f"not asked: {silent} failed") for name, _ in checks]
     if do_answer and ctx.plan.producers is not None:
         results += _fence(ctx)
+    results += schemas.check(ctx, is_due=False)
     results += check_hooks(ctx.plan, environ=environ)
     return Preflight(gate=Gate.of("preflight", results), inventory=taken, waves=waves)
 

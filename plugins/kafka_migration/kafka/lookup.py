@@ -23,6 +23,8 @@ _TYPE = "kafka"
 #: Ours, with a form: servers and login are Airflow's own fields.
 CLUSTER_TYPE = "kafka_cluster"
 
+_FIELDS = ("conn_type", "host", "port", "schema", "login", "password", "extra")
+
 _ASKED_AGAIN_SECONDS = 10.0
 
 
@@ -31,15 +33,26 @@ def find_connection(conn_id: str, environ: Mapping[str, str] | None = None) -> C
 
     Blocks inside Airflow (it asks the task's supervisor or the database): call it from a thread in a trigger.
     """
+    found = find_fields(conn_id, environ)
+    if found is None:
+        raise _unknown(conn_id)
+    return ClusterConnection(conn_id, _properties(*found))
+
+
+def find_fields(conn_id: str, environ: Mapping[str, str] | None = None) -> tuple[str, dict[str, Any]] | None:
+    """Where the connection called ``conn_id`` stands, for messages, and its fields, of any type, which hold secrets;
+    None if there is none.
+
+    Raises BadInput if it cannot be read. Blocks inside Airflow, as :func:`find_connection` does.
+    """
     variable = variable_of(conn_id)
     text = (os.environ if environ is None else environ).get(variable)
     if text is not None:
-        return ClusterConnection(conn_id, _properties(variable, _stated(variable, text)))
+        return variable, _stated(variable, text)
     connection = from_airflow(conn_id)
     if connection is None:
-        raise _unknown(conn_id)
-    stated = {name: getattr(connection, name) for name in ("conn_type", "host", "port", "login", "password", "extra")}
-    return ClusterConnection(conn_id, _properties(f"connection {conn_id}", stated))
+        return None
+    return f"connection {conn_id}", {name: getattr(connection, name) for name in _FIELDS}
 
 
 def stated(properties: Mapping[str, object]) -> str:
@@ -52,17 +65,10 @@ def find_password(conn_id: str, environ: Mapping[str, str] | None = None) -> str
 
     Raises BadInput if it has none, or cannot be read. Blocks inside Airflow, as :func:`find_connection` does.
     """
-    variable = variable_of(conn_id)
-    text = (os.environ if environ is None else environ).get(variable)
-    if text is not None:
-        if text.lstrip().startswith("{"):
-            password = str(_json_of(variable, text).get("password") or "")
-        else:
-            password = unquote(_parts_of(variable, text).password or "")
-    elif (connection := from_airflow(conn_id)) is not None:
-        password = connection.password or ""
-    else:
+    found = find_fields(conn_id, environ)
+    if found is None:
         return None
+    password = str(found[1].get("password") or "")
     if not password:
         raise BadInput(f"the connection {conn_id} has no password", field="password", remedy="set its password")
     return password
@@ -96,6 +102,7 @@ def _stated(variable: str, text: str) -> dict[str, Any]:
         # As Airflow spells a type in a URI.
         "conn_type": text.partition("://")[0].replace("-", "_"),
         "host": unquote(servers),
+        "schema": unquote(parts.path.lstrip("/")),
         "login": unquote(user),
         "password": unquote(password),
         "extra": query.get("__extra__", query),

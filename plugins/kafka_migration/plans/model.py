@@ -43,6 +43,7 @@ from kafka_migration.plans.hooks import Hook
 from kafka_migration.plans.patterns import GroupSelection, Patterns, TopicSelection, matches_any
 from kafka_migration.plans.places import APPROVALS_CONNECTION
 from kafka_migration.plans.producers import Producers
+from kafka_migration.plans.schemas import Schemas
 from kafka_migration.plans.waves import Waves
 
 
@@ -442,6 +443,9 @@ class Plan(PlanModel):
     access: Access | None = None
     """Which ACLs of the source the target should have: the command access."""
 
+    schemas: Schemas | None = None
+    """The schema registries of both sides, and which subjects are copied: the command schemas. Left out: none is."""
+
     drain: Drain = Drain()
     """The gate before the mirror is stopped for good."""
 
@@ -523,8 +527,11 @@ class Plan(PlanModel):
         found, data = Contradictions(), info.data
         producers = data.get("producers")
         fences = [producers.fence_on(SOURCE), producers.fence_on(TARGET)] if isinstance(producers, Producers) else []
+        schemas = data.get("schemas")
+        registries = schemas.connections if isinstance(schemas, Schemas) else ()
         # A notifier would send what they keep secret to the service that it knows. Ids differ by case alone nowhere.
-        named = (data.get("source"), data.get("target"), APPROVALS_CONNECTION, *(fence.probe for fence in fences))
+        probes = (fence.probe for fence in fences)
+        named = (data.get("source"), data.get("target"), APPROVALS_CONNECTION, *probes, *registries)
         others = {name.upper() for name in named if isinstance(name, str)}
         for at, one in enumerate(alerts.notifiers):
             for name, value in one.connections.items():
@@ -555,6 +562,11 @@ class Plan(PlanModel):
     def connection(self, side: Side) -> str:
         """The id of the connection to the cluster ``side``."""
         return self.source if side == SOURCE else self.target
+
+    @property
+    def registries(self) -> tuple[str, ...]:
+        """Ids of the connections to schema registries, the source's first; none for a plan without."""
+        return () if self.schemas is None else self.schemas.connections
 
     def asks(self, gate: str) -> bool:
         """Whether a person is asked at ``gate``: plan, producers, or cutover, and rollback with it."""

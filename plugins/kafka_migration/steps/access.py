@@ -14,28 +14,24 @@ from kafka_migration.access.difference import AccessDiff
 from kafka_migration.access.grants import Grants, ToUndo
 from kafka_migration.access.limits import Limits
 from kafka_migration.approvals.evidence import GateName
-from kafka_migration.domain.direction import SOURCE
 from kafka_migration.domain.errors import Refused
-from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.domain.listing import listed
 from kafka_migration.groups import hooks
-from kafka_migration.groups.record import GroupRecord
 from kafka_migration.inventory import plan_changes
 from kafka_migration.kafka.types import ScramUser
-from kafka_migration.link import lifecycle, switched
+from kafka_migration.link import switched
 from kafka_migration.migration import cancellation
 from kafka_migration.migration.history import phase
 from kafka_migration.plans.access import ScramUsers
 from kafka_migration.steps import outlook
 from kafka_migration.steps.step import Decision
+from kafka_migration.steps.unused import require_unused
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
 
-_PHASE = "access"
+_PHASE, _WHAT = "access", "these ACLs"
 _PASSWORD_BYTES = 32
-#: Clients may use such topics on the target, also where nothing here has moved them.
-_IN_USE = (TopicState.SEALED, TopicState.SERVED, TopicState.COMPLETED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +143,7 @@ def _passwords(ctx: Context, users: Iterable[ScramUser]) -> dict[str, str]:
 def check_undo(ctx: Context) -> ToUndo:
     """What :func:`undo` would remove. Changes nothing. Raises Refused while clients use the target by it."""
     ctx.require_whole("removing ACLs")
-    _require_unused(ctx)
+    require_unused(ctx, _WHAT)
     found = grants.to_undo(ctx)
     grants.require_rights(ctx, found.removed)
     return found
@@ -162,7 +158,7 @@ def undo(ctx: Context) -> Decision:
     if not grants.made(ctx.journal) or ctx.dry_run:
         return _decision(found, found.removed)
     with phase(ctx, f"{_PHASE} undone") as account:
-        found = grants.undo(ctx, lambda: _require_unused(ctx))
+        found = grants.undo(ctx, lambda: require_unused(ctx, _WHAT))
         decision = _decision(found, found.removed)
         account.ends(0, f"{found.removed} removed; {found.stay} stay", **decision.facts)
     return decision
@@ -171,26 +167,3 @@ def undo(ctx: Context) -> Decision:
 def _decision(value: Grants | ToUndo, changed: Grants) -> Decision:
     facts = {"acls": len(changed.acls), "quotas": len(changed.limits), "scram_users": len(changed.users)}
     return Decision(facts=facts, value=value)
-
-
-def _require_unused(ctx: Context) -> None:
-    moved = sorted(
-        group for group, record in GroupRecord.all(ctx.journal).items() if record.is_moved or record.leg.is_unfinished
-    )
-    if moved:
-        raise Refused(
-            f"groups that were moved, or are being moved, may need these ACLs on the target: {listed(moved)}",
-            remedy="move them back first (`undo --group GROUP`, or `rollback`)",
-        )
-    last = switched.last(ctx)
-    if switched.away_from(ctx, SOURCE) is not None or (last is not None and last.is_unfinished):
-        raise Refused(
-            f"producers may need these ACLs on the target: {last}", remedy="switch them back first (`switch --back`)"
-        )
-    in_use = [topic for topic, state in sorted(lifecycle.read(ctx).items()) if state in _IN_USE]
-    if in_use:
-        raise Refused(
-            f"clients may use these topics on the target, whoever moved them: {listed(in_use)}",
-            remedy="while nobody does, `mirror --unseal` goes back; ACLs that are not wanted are removed by an"
-            " administrator",
-        )

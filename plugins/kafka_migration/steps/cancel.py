@@ -36,6 +36,7 @@ from kafka_migration.migration.cancellation import Cancellation, State
 from kafka_migration.migration.history import KIND as PHASE
 from kafka_migration.migration.history import phase
 from kafka_migration.overview import notices
+from kafka_migration.schemas.difference import Made
 from kafka_migration.state.link import Wish
 from kafka_migration.steps import draining, recopy
 from kafka_migration.steps.fence import run_hooks
@@ -141,6 +142,8 @@ def apply(ctx: Context, *, by: str, reason: str = "", keep_topics: bool = False)
         ctx.log(text)
     if grants.made(ctx.journal):
         ctx.log("ACLs, quotas and SCRAM users that `access --apply` made stay: `access PLAN --undo` removes them")
+    if Made.all(ctx.journal):
+        ctx.log("schemas that were copied stay: `schemas PLAN --undo` deletes them")
     return Cancelled(topics=todo, cancellation=_forget(ctx, begun))
 
 

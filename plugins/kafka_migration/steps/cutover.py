@@ -28,6 +28,7 @@ from kafka_migration.link import switched
 from kafka_migration.link.ready import NotCopied, require_keeping_up
 from kafka_migration.migration import completion
 from kafka_migration.plans.hooks import Hook
+from kafka_migration.steps import schemas
 from kafka_migration.steps.step import Decision
 
 if TYPE_CHECKING:
@@ -157,6 +158,8 @@ def apply(
             if _shows_life(ctx, group):
                 started.remove(group)
 
+    # Before the gate, which is shut while any are missing.
+    schemas.catch_up(ctx)
     mover = Mover(ctx, environ=environ, tick=see_off)
     gate = gate or CutoverGate(ctx)
     if not ctx.dry_run:

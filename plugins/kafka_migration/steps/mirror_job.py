@@ -16,7 +16,7 @@ from kafka_migration.link import reverse, seal
 from kafka_migration.migration.context import open_context
 from kafka_migration.plans.load import load_plan
 from kafka_migration.plans.model import Plan
-from kafka_migration.steps import mirror, mirror_watch
+from kafka_migration.steps import mirror, mirror_watch, schemas
 
 
 def run(
@@ -53,14 +53,15 @@ def run(
         try:
             if submission:
                 mirror_watch.require_newest(ctx, submission)
-            return mirror.apply(
-                ctx,
-                SparkRunner(session),
-                until_caught_up=until_caught_up,
-                throttle_bytes_per_second=throttle_bytes_per_second,
-                interrupted=lambda: bool(asked),
-                submission=submission,
-            )
+            with schemas.following(ctx):
+                return mirror.apply(
+                    ctx,
+                    SparkRunner(session),
+                    until_caught_up=until_caught_up,
+                    throttle_bytes_per_second=throttle_bytes_per_second,
+                    interrupted=lambda: bool(asked),
+                    submission=submission,
+                )
         finally:
             close_session(session)
 

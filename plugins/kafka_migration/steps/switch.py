@@ -54,7 +54,10 @@ from kafka_migration.link import lifecycle, ready, reverse, seal, switched
 from kafka_migration.link.heartbeat import describe, mirror_state
 from kafka_migration.link.switched import Switch, SwitchState
 from kafka_migration.migration.history import phase
+from kafka_migration.schemas import difference
+from kafka_migration.schemas.difference import Versions
 from kafka_migration.state.link import Wish
+from kafka_migration.steps import schemas
 from kafka_migration.steps.cutover import GroupGate
 from kafka_migration.steps.draining import HALTED, MIRRORED, all_mirrored, end_mirror, none_halted, short_of
 from kafka_migration.steps.fence import hook_calls, run_hooks
@@ -125,6 +128,7 @@ def check(ctx: Context, *, environ: Mapping[str, str] | None = None) -> tuple[Ch
         sides.check_back(ctx),
         sides.check(ctx)[0],
         _asked(GROUPS, lambda: _groups_moved(ctx)),
+        *(difference.check(ctx, is_due=False) if ctx.direction is Direction.FORWARD else ()),
         *check_ground(ctx, environ=environ),
         _asked(_gate_name(ctx), lambda: _passes(ctx)),
     )
@@ -404,6 +408,7 @@ class _Work:
     _tail: Tail | None = field(init=False, default=None)
     _moved_before: frozenset[str] = field(init=False, default=frozenset())
     _seal: Callable[[float], Seal] = field(init=False)
+    _schemas: Versions | None = field(init=False, default=None)
     _began: float = field(init=False, default=0.0)
     _after: dict[str, float] = field(init=False, default_factory=dict)
 
@@ -448,6 +453,7 @@ class _Work:
         # Topics may have joined since they were created.
         fence.keep_off_target(ctx)
         self._back, self._moved_before = reverse.prepare(ctx), frozenset(_moved(self.ctx))
+        self._schemas = schemas.catch_up(ctx)
         ctx.link.warm()
         self._tail = Tail(ctx)
         self._tail.catch_up()
@@ -495,6 +501,8 @@ class _Work:
         self._is_done("drained")
         # Read while the rest is done.
         tail.begin(proof.ends)
+        # Producers that are denied register nothing any more, and on the target they would take the next ids.
+        schemas.catch_up(ctx, self._schemas)
         self._require()
         self._require_unstopped(fenced)
         self._require_time(until)

@@ -199,6 +199,20 @@ STEPS: tuple[Step, ...] = (
 )
 
 
+#: Before ``create_targets``, where a plan names schema registries: records must find their schemas.
+SCHEMAS = Step(
+    name="copy_schemas",
+    after=("approve_plan",),
+    does="copy what the target's schema registry lacks of the source's, by the same ids",
+    passes_if="no id or version is taken there, and each is read back",
+    undo="`schemas --undo` deletes what was made",
+    module="schemas",
+    seconds=lambda _plan: HOUR,
+    writes=True,
+    gate="plan",
+)
+
+
 #: What stands in the place of ``stop_mirror`` where a plan has its producers switched by a step; where they come first,
 #: before groups are moved.
 SWITCH: tuple[Step, ...] = (
@@ -340,6 +354,14 @@ def workflow_back(plan: Plan) -> tuple[Step, ...]:
 
 def rows_of(plan: Plan) -> tuple[Step, ...]:
     """The rows of ``plan``, with all approvals."""
+    rows = _with_producers(plan)
+    if plan.schemas is None:
+        return rows
+    at = [row.name for row in rows].index("create_targets")
+    return (*rows[:at], SCHEMAS, *_after({"approve_plan": (SCHEMAS.name,)}, rows[at:]))
+
+
+def _with_producers(plan: Plan) -> tuple[Step, ...]:
     if plan.producers is None or not plan.producers.in_workflow:
         return STEPS
     names = [row.name for row in STEPS]
@@ -413,4 +435,4 @@ def without(rows: Iterable[Step], left_out: set[str]) -> tuple[Step, ...]:
 
 def step_named(name: str) -> Step:
     """The row called ``name``. Raises KeyError."""
-    return {row.name: row for row in (*BACK, *SWITCH, *STEPS)}[name]
+    return {row.name: row for row in (SCHEMAS, *BACK, *SWITCH, *STEPS)}[name]

@@ -72,13 +72,17 @@ def _apply(plan: PlanFile, output: Output, *, yes: bool, dry_run: bool) -> None:
 
 def _undo(plan: PlanFile, output: Output, *, yes: bool, dry_run: bool) -> None:
     from kafka_migration.cli.render.access import lines, staying
+    from kafka_migration.cli.undoing import take_back
     from kafka_migration.steps import access as step
 
-    with opened(plan, output, dry_run=dry_run) as ctx:
-        found = step.check_undo(ctx)
-        if found.removed and not (dry_run or yes):
-            question = f"Remove {found.removed} from the target, which migration {ctx.plan.name} has made?"
-            demand_yes(output, question, shown=lines(found.removed), declined="nothing was removed")
-        found = step.undo(ctx).value
-    verb = "would be removed" if dry_run else "removed, and read back"
-    output.result(found.as_dict() | {"dry_run": dry_run}, staying(found), f"{found.removed} {verb}")
+    take_back(
+        plan,
+        output,
+        check=step.check_undo,
+        undo=step.undo,
+        asks=lambda found: (f"Remove {found.removed} from the target", lines(found.removed)),
+        shows=lambda found: (staying(found), str(found.removed)),
+        verb="removed",
+        yes=yes,
+        dry_run=dry_run,
+    )

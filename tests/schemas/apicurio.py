@@ -1,0 +1,76 @@
+"""Apicurio Registry, the real server: in memory, on a free port of 127.0.0.1, by Confluent's API."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Self
+
+import httpx
+
+from demo import jars
+from demo.java import java_since
+from tests.waiting import wait_until
+
+#: Of its class files.
+JAVA = 21
+
+
+def _unpacked() -> Path:
+    """Its folder in the cache."""
+    (archive,) = jars.paths("apicurio")
+    folder = archive.parent / archive.name.removesuffix(".tar.gz")
+    if not folder.exists():
+        with tempfile.TemporaryDirectory(dir=archive.parent) as work, tarfile.open(archive) as content:
+            content.extractall(work, filter="data")
+            Path(work).chmod(0o755)
+            if not folder.exists():
+                # Somebody else may be as far; what lies there then is the same.
+                os.rename(work, folder)
+            Path(work).mkdir(exist_ok=True)
+    return folder
+
+
+class Apicurio:
+    """A running server. ``url`` is where Confluent's API is."""
+
+    def __init__(self, folder: Path) -> None:
+        # Before anything is fetched.
+        java = java_since(JAVA)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        self.url, self._log = f"http://127.0.0.1:{port}/apis/ccompat/v7", folder / "apicurio.log"
+        command = [str(java), "-Xmx384m", "-Dquarkus.http.host=127.0.0.1", f"-Dquarkus.http.port={port}"]
+        # Elsewhere an administrator decides whether anything may be deleted for good.
+        command += [f"-Dapicurio.rest.deletion.{what}.enabled=true" for what in ("artifact", "artifact-version")]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [*command, "-jar", str(_unpacked() / "quarkus-run.jar")],
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def __enter__(self) -> Self:
+        try:
+            wait_until(self._answers, "the registry answers")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def _answers(self) -> bool:
+        assert self._process.poll() is None, self._log.read_text(errors="replace")[-2000:]
+        try:
+            return httpx.get(f"{self.url}/subjects", trust_env=False).is_success
+        except httpx.TransportError:
+            return False

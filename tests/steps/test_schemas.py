@@ -1,0 +1,257 @@
+"""Schemas in the workflow: when they are copied, which gate asks for them, and when they may go again."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kafka_migration.approvals import approvals
+from kafka_migration.approvals.cutover import CutoverGate
+from kafka_migration.approvals.evidence import GateName
+from kafka_migration.approvals.passing import NotApproved
+from kafka_migration.domain.checks import CheckResult, Verdict
+from kafka_migration.domain.direction import Direction
+from kafka_migration.domain.errors import CouldNotFindOut, Refused
+from kafka_migration.domain.lifecycle import TopicState
+from kafka_migration.groups.move import Mover
+from kafka_migration.inventory import preflight
+from kafka_migration.link import lifecycle, reverse, seal
+from kafka_migration.migration import cancellation
+from kafka_migration.migration.context import Context
+from kafka_migration.schemas import copy, difference
+from kafka_migration.schemas.difference import Made
+from kafka_migration.state.journal import Journal
+from kafka_migration.steps import cancel, cutover, mirror, mirror_job, runner, schemas, switch, table
+from kafka_migration.topics import create
+from tests.schemas.worlds import Registries, record
+from tests.steps import histories
+
+VALUES = "shop.orders-value"
+
+
+@pytest.fixture
+def shop(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registries]:
+    """A schema that the target lacks, and a plan that nobody has to approve."""
+    found = Registries(monkeypatch)
+    found.fields["approvals"] = {"plan": False}
+    found.source.register(VALUES, record("Order", "number"))
+    yield found
+    found.close()
+
+
+def evolve(shop: Registries) -> None:
+    """A producer registers a new version."""
+    fields = [*record("Order", "number")["fields"], {"name": "note", "type": "string", "default": ""}]
+    shop.source.register(VALUES, {**record("Order"), "fields": fields})
+
+
+def begun(shop: Registries) -> None:
+    """Everything before the cutover has succeeded."""
+    for happened in (histories.created, histories.mirroring, histories.validated):
+        happened(shop.shop)
+
+
+def result(checks: Iterable[CheckResult], name: str = "schemas on the target") -> CheckResult:
+    (found,) = [one for one in checks if one.name == name]
+    return found
+
+
+def test_row_stands_before_topics_are_created_where_the_plan_names_registries(shop: Registries) -> None:
+    plain, rows = table.rows_of(shop.shop.plan()), table.rows_of(shop.ctx().plan)
+    assert "copy_schemas" not in {row.name for row in plain}
+    names = [row.name for row in rows]
+    assert names[names.index("copy_schemas") + 1] == "create_targets"
+    assert next(row for row in rows if row.name == "create_targets").after == ("copy_schemas",)
+    assert next(row for row in table.workflow(shop.ctx().plan) if row.name == "copy_schemas").after == (
+        "inventory_and_preflight",
+    )
+
+
+def test_step_copies_behind_the_gate_and_is_in_the_journal(shop: Registries) -> None:
+    assert runner.run(shop.ctx(dry_run=True), "copy_schemas").facts == {}
+    assert not shop.target.subjects
+    assert runner.run(shop.ctx(), "copy_schemas").facts == {"schemas": 1}
+    account = shop.ctx().journal.read("phase", "copy_schemas")
+    assert account is not None
+    assert (account["outcome"], account["detail"]) == ("done", "1 versions made")
+    shop.fields["approvals"] = {}
+    evolve(shop)
+    with pytest.raises(NotApproved):
+        runner.run(shop.ctx(), "copy_schemas")
+
+
+def test_command_is_refused_behind_a_shut_gate_and_after_a_cancellation(
+    shop: Registries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.fields["approvals"] = {}
+    with pytest.raises(NotApproved):
+        schemas.apply(shop.ctx())
+    shop.fields["approvals"] = {"plan": False}
+
+    def cancelled(_ctx: Context) -> None:
+        raise Refused("cancelled")
+
+    monkeypatch.setattr(cancellation, "require_none", cancelled)
+    with pytest.raises(Refused, match="cancelled"):
+        schemas.apply(shop.ctx())
+    assert not shop.target.subjects
+
+
+def test_preflight_warns_of_what_is_missing_and_fails_for_what_is_taken(shop: Registries) -> None:
+    missing = result(preflight.check(shop.ctx()).gate.results)
+    assert (missing.verdict, missing.remedy) == (Verdict.WARN, "run `schemas PLAN --apply`")
+    assert "lacks 1 versions: shop.orders-value version 1 (id 1)" in missing.evidence
+    shop.target.register("theirs", '"int"')
+    assert result(preflight.check(shop.ctx()).gate.results).verdict is Verdict.FAIL
+    shop.connect("new_registry", "http://127.0.0.1:1")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kafka_migration.schemas.registry._TRY_SECONDS", 0.0)
+        assert result(preflight.check(shop.ctx()).gate.results).verdict is Verdict.UNCHECKED
+    assert not difference.check(shop.shop.ctx(), is_due=True), "a plan without registries"
+
+
+def test_cutover_gate_is_shut_while_a_schema_is_missing(shop: Registries) -> None:
+    begun(shop)
+    seen = approvals.evidence(shop.ctx(), GateName.CUTOVER)
+    assert result(seen.checks.results).verdict is Verdict.FAIL
+    with pytest.raises(NotApproved, match="schemas on the target"):
+        CutoverGate(shop.ctx()).ask()
+    shop.apply()
+    seen = approvals.evidence(shop.ctx(), GateName.CUTOVER)
+    assert result(seen.checks.results).verdict is Verdict.PASS
+    approvals.record(shop.ctx(), GateName.CUTOVER, seen.digest, "ada")
+    CutoverGate(shop.ctx()).ask()
+
+
+def test_cutover_copies_what_came_since_before_a_group_is_moved(
+    shop: Registries, open_gate: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun(shop)
+    at_first_move: list[bool] = []
+    monkeypatch.setattr(Mover, "move", lambda *_: at_first_move.append(VALUES in shop.target.subjects))
+    monkeypatch.setattr(cutover, "SEE_OFF_SECONDS", 0.0)
+    cutover.apply(shop.ctx(dry_run=True))
+    assert not shop.target.subjects
+    cutover.apply(shop.ctx())
+    assert at_first_move == [True]
+
+
+def test_nothing_is_copied_before_the_migration_has_begun(shop: Registries) -> None:
+    assert schemas.catch_up(shop.ctx()) == frozenset()
+    assert not shop.target.subjects
+
+
+def test_cancelled_migration_names_what_it_leaves(shop: Registries, monkeypatch: pytest.MonkeyPatch) -> None:
+    create.apply(shop.ctx())
+    schemas.apply(shop.ctx())
+    monkeypatch.setattr(seal, "cut_off", lambda _ctx, _tps: {})
+    cancel.run(shop.ctx(), by="ada")
+    assert "schemas that were copied stay: `schemas PLAN --undo` deletes them" in shop.shop.told
+    schemas.undo(shop.ctx())
+    assert not shop.target.subjects
+
+
+def test_nothing_is_copied_on_the_way_back(shop: Registries) -> None:
+    begun(shop)
+    assert schemas.catch_up(replace(shop.ctx(), direction=Direction.REVERSE)) == frozenset()
+    assert not shop.target.subjects
+
+
+def test_what_was_seen_already_is_asked_for_by_number_alone(shop: Registries) -> None:
+    begun(shop)
+    seen = schemas.catch_up(shop.ctx())
+    assert seen == {(VALUES, 1)}
+    shop.source.requests.clear()
+    assert schemas.catch_up(shop.ctx(), seen) == seen
+    assert [path for _, path in shop.source.requests] == ["/subjects?deleted=true", f"/subjects/{VALUES}/versions"]
+    evolve(shop)
+    assert schemas.catch_up(shop.ctx(), seen) == {(VALUES, 1), (VALUES, 2)}
+    assert shop.target.subjects[VALUES].keys() == {1, 2}
+
+
+def test_registry_is_followed_while_a_mirror_runs_and_an_error_ends_nothing(
+    shop: Registries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun(shop)
+    monkeypatch.setattr(schemas, "FOLLOW_SECONDS", 0.02)
+    opened, failed, copied = [], threading.Event(), threading.Event()
+
+    @contextmanager
+    def open_context(plan: Any, **_: Any) -> Iterator[Context]:
+        opened.append(plan)
+        if len(opened) == 1:
+            raise CouldNotFindOut("no broker")
+        failed.set()
+        yield shop.ctx()
+
+    monkeypatch.setattr(schemas, "open_context", open_context)
+    write = copy._write
+
+    def written(journal: Journal, records: Mapping[str, Made]) -> None:
+        write(journal, records)
+        if failed.is_set():
+            copied.set()
+
+    monkeypatch.setattr(copy, "_write", written)
+    with schemas.following(shop.ctx()):
+        assert shop.target.subjects[VALUES].keys() == {1}, "before anything is mirrored"
+        evolve(shop)
+        assert failed.wait(30)
+        assert copied.wait(30)
+    assert shop.target.subjects[VALUES].keys() == {1, 2}
+    assert shop.shop.told.count("schemas that came since are not copied: no broker") == 1
+    assert not any(thread.name == "schemas" for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_mirror_by_spark_is_followed_to_the_target_and_not_back(
+    shop: Registries, monkeypatch: pytest.MonkeyPatch, back: bool
+) -> None:
+    begun(shop)
+
+    @contextmanager
+    def open_context(*_: Any, **__: Any) -> Iterator[Context]:
+        yield shop.ctx()
+
+    monkeypatch.setattr(mirror_job, "open_context", open_context)
+    for name in ("open_session", "close_session", "SparkRunner"):
+        monkeypatch.setattr(mirror_job, name, lambda *_, **__: None)
+    monkeypatch.setattr(reverse, "arm", lambda ctx: replace(ctx, direction=Direction.REVERSE))
+    monkeypatch.setattr(seal, "check", lambda _ctx: None)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    copied: list[bool] = []
+    monkeypatch.setattr(mirror, "apply", lambda *_, **__: copied.append(VALUES in shop.target.subjects))
+    mirror_job.run(shop.ctx().plan, back=back)
+    assert copied == [not back]
+
+
+def test_taken_id_keeps_a_mirror_from_beginning(shop: Registries) -> None:
+    begun(shop)
+    shop.target.register("theirs", '"int"')
+    with pytest.raises(Refused, match="taken"), schemas.following(shop.ctx()):
+        pytest.fail("nothing begins")
+
+
+def test_switch_checks_the_registries(shop: Registries) -> None:
+    begun(shop)
+    shop.fields["producers"] = {"fence": {"probe": "probe"}}
+    assert result(switch.check(shop.ctx())).verdict is Verdict.WARN
+
+
+def test_undo_is_refused_while_clients_may_need_the_schemas(shop: Registries, monkeypatch: pytest.MonkeyPatch) -> None:
+    schemas.apply(shop.ctx())
+    assert schemas.undo(shop.ctx(dry_run=True)).value.removed
+    assert shop.target.subjects
+    with monkeypatch.context() as patch:
+        patch.setattr(lifecycle, "read", lambda _ctx: {"shop.orders": TopicState.SEALED})
+        with pytest.raises(Refused, match="clients may use these topics"):
+            schemas.undo(shop.ctx())
+    assert schemas.undo(shop.ctx()).facts == {"schemas": 1}
+    assert not shop.target.subjects
+    assert schemas.undo(shop.ctx()).value.removed == ()
