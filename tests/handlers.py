@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import cache
 
 from kafka_migration.domain.handlers import Handle, Handler, HandlerOf, Record, decoded, encoded, source_digest
-from kafka_migration.wire.records import RawRecord, contents, encode_contents
+from kafka_migration.wire.records import contents, encode_contents
 from tests.kafka_tools import Row
 from tests.wire.logs import Row as RawRow
 
@@ -17,6 +17,12 @@ def by_offset(record: Record) -> Record | None:
         headers = (*record.headers, ("ü", None))
         return record._replace(key=b"", value=b"*" * 300, headers=headers, timestamp=record.timestamp + 7)
     return record
+
+
+def altering(record: Record) -> Record | None:
+    """The same, but for one record."""
+    after = by_offset(record)
+    return after._replace(value=b"altered") if after is not None and record.offset == 40 else after
 
 
 def masked(record: Record) -> Record | None:
@@ -73,7 +79,7 @@ def handled_raw(rows: list[RawRow], function: Handle) -> list[RawRow]:
     """The same of records by their bytes."""
     found = []
     for row in rows:
-        key, value, headers = contents(RawRecord(0, 0, 0, row.rest))
+        key, value, headers = contents(row.rest)
         after = function(
             Record(key, value, tuple((decoded(n), held) for n, held in headers), row.timestamp, row.offset)
         )

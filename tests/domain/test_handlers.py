@@ -107,7 +107,7 @@ def test_module_in_a_zip_file_is_found_as_spark_ships_it(place, monkeypatch):
 
 def test_code_that_the_plan_does_not_mean_is_not_run(place):
     (place / "other_handler.py").write_text("raise SystemExit\n")
-    with pytest.raises(BadInput, match="the plan means 00") as refused:
+    with pytest.raises(BadInput, match="the plan 00") as refused:
         Handler(function="other_handler:f", sha256="0" * 64).load()
     assert source_digest("other_handler:f") in refused.value.message
 

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from importlib import import_module
 from operator import or_
 from typing import TYPE_CHECKING
@@ -92,12 +92,10 @@ def in_turns(every: Iterable[Tile], leaders: Leaders) -> list[Tile]:
     return found
 
 
-def _task(orders: Orders) -> Callable[[Share], Answer]:
-    def work(share: Share) -> Answer:
-        answer: Answer = import_module(_READERS[orders.level]).obey(orders, share)
-        return answer
-
-    return work
+def obey(orders: Orders, tiles: Sequence[Tile]) -> Answer:
+    """Compare ``tiles`` in this process, at the level of ``orders``. Never raises for what cannot be read."""
+    answer: Answer = import_module(_READERS[orders.level]).obey(orders, tiles)
+    return answer
 
 
 class _Whole:
@@ -246,7 +244,7 @@ class _Work:
         )
         shares = [tuple((whole.tile[0], range_) for whole, range_ in share) for share in wave]
         found: list[Answer] = (
-            self._spark.sparkContext.parallelize(shares, len(shares)).map(_task(self._orders)).collect()
+            self._spark.sparkContext.parallelize(shares, len(shares)).map(partial(obey, self._orders)).collect()
         )
         return found
 

@@ -8,18 +8,19 @@ that resumes, and by a validation, and every time the same must come of a record
 from __future__ import annotations
 
 import hashlib
-import re
+import os
+import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
-from importlib.util import find_spec
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec, module_from_spec
 from typing import Any, NamedTuple
 
 from kafka_migration.domain.errors import BadInput
 
-FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+FUNCTION = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*"
 """A function as a plan names it: its module, dotted, and its name there."""
 _TIMES = range(-1, 1 << 63)
 
@@ -58,6 +59,9 @@ class Handler:
     function: str
     sha256: str
     keeps_keys: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.function} {self.sha256}"
 
     def load(self) -> Handle:
         """The function, whose results are checked: it raises HandlerFailed. Raises BadInput if it cannot be imported,
@@ -141,38 +145,51 @@ def encoded(name: str) -> bytes:
 
 
 def source_digest(function: str) -> str:
-    """SHA-256 (hexadecimal) of the file of ``function``'s module, which is not run for it, though the packages that it
-    lies in are. Raises BadInput if there is none."""
+    """SHA-256 (hexadecimal) of the file of ``function``'s module, which is not run for it, though the packages are that
+    it lies in. Raises BadInput if there is none."""
+    return hashlib.sha256(_source(function)[1]).hexdigest()
+
+
+def source_file(function: str) -> str:
+    """The file of ``function``'s module, if that lies in no package, so that the file is all of it; "" otherwise. Raises
+    BadInput if there is none."""
+    origin = _source(function)[0].origin or ""
+    return "" if "." in function.partition(":")[0] or not os.path.isfile(origin) else origin
+
+
+def _source(function: str) -> tuple[ModuleSpec, bytes]:
     module = function.partition(":")[0]
     try:
         found = find_spec(module)
     except Exception as error:
-        raise _not_found(function, f"package of {module}: {type(error).__name__}: {error}") from error
+        raise _not_found(function, f"{type(error).__name__}: {error}") from error
     loader: Any = None if found is None else found.loader
-    if found is None or found.origin is None or not hasattr(loader, "get_data"):
+    if found is None or not (found.origin or "").endswith(".py") or not hasattr(loader, "get_data"):
         raise _not_found(function, f"there is no module {module} in a file of its own")
-    return hashlib.sha256(loader.get_data(found.origin)).hexdigest()
+    return found, loader.get_data(found.origin)
 
 
 @cache
-def _function(function: str, sha256: str) -> Callable[[Record], Any]:
-    """Once in a process: it goes on with the code that was compared with the digest, whatever becomes of the file."""
-    if (found := source_digest(function)) != sha256:
+def _function(function: str, sha256: str) -> Callable[[Record], object]:
+    """Once in a process. What runs are the very bytes that the digest is of, whatever becomes of the file."""
+    spec, source = _source(function)
+    if (found := hashlib.sha256(source).hexdigest()) != sha256:
         raise BadInput(
-            f"the module of handler {function} has the SHA-256 {found}, the plan means {sha256}",
+            f"the module of handler {function} has the SHA-256 {found}, the plan {sha256 or 'has none'}",
             field="handlers",
             value=sha256,
             remedy="have the same module on every machine; if this is the one that is meant, write its SHA-256 into the"
-            " plan",
+            " plan, as sha256 of the handler",
         )
     module, _, name = function.partition(":")
+    sys.modules[module] = loaded = module_from_spec(spec)
     try:
-        loaded = getattr(import_module(module), name)
+        exec(compile(source, spec.origin or "", "exec"), loaded.__dict__)
+        found_function: Callable[[Record], object] = getattr(loaded, name)
     except Exception as error:
         raise _not_found(function, f"{type(error).__name__}: {error}") from error
-    if not callable(loaded):
+    if not callable(found_function):
         raise _not_found(function, f"{name} is no function")
-    found_function: Callable[[Record], Any] = loaded
     return found_function
 
 
@@ -181,6 +198,6 @@ def _not_found(function: str, why: str) -> BadInput:
         f"handler {function} cannot be loaded: {why}",
         field="handlers",
         value=function,
-        remedy="correct the name (package.module:function), and have the module on the PYTHONPATH of this machine and"
-        " of Spark's executors, or bring it there by spark.submit.pyFiles",
+        remedy="correct the name (package.module:function), and have the module on the PYTHONPATH of this machine, and"
+        " of Spark's executors, where it lies in a package",
     )

@@ -22,26 +22,26 @@ def handled(piece: Piece, handle: Handle) -> Iterator[Piece]:
     kept: list[RawRecord] = []
     rows: list[Run] = []
     place, at, epoch = 0, header.base_offset, header.leader_epoch
-    continues, is_same = -1, True
+    continues, is_same = at, True
     failure: HandlerFailed | None = None
     for index, raw in enumerate([*raw_records(header, piece.batch)]):
         place += place + 1 < len(runs) and runs[place + 1].before == index
         run = runs[place]
         offset = run.source + index - run.before
-        before = _record(header, raw, offset)
         try:
-            after = handle(before)
+            after = handled_record(handle, raw.rest, as_long(header.base_timestamp + raw.timestamp_delta), offset)
         except HandlerFailed as error:
             failure = error
             break
         at, epoch = offset + 1, run.epoch
-        if after is not before:
-            is_same = False
         if after is None:
+            is_same = False
             continue
-        if offset != continues or not rows or run.epoch != rows[-1].epoch:
+        if not rows or offset != continues or run.epoch != rows[-1].epoch:
             rows.append(Run(len(kept), offset, run.epoch))
-        kept.append(raw if after is before else _raw(header, raw, after))
+        timestamp, rest = after
+        kept.append(raw._replace(timestamp_delta=as_long(timestamp - header.base_timestamp), rest=rest))
+        is_same = is_same and kept[-1] == raw
         continues = offset + 1
     if failure is None:
         if is_same:
@@ -51,10 +51,24 @@ def handled(piece: Piece, handle: Handle) -> Iterator[Piece]:
         at, epoch = piece.end, piece.epoch
     if kept:
         yield remade(header, kept, rows, continues, piece.joined)
-    if at > (continues if kept else header.base_offset):
+    if at > continues:
         yield Piece(replace(header, leader_epoch=epoch), None, at)
     if failure is not None:
         raise failure
+
+
+def handled_record(handle: Handle, rest: bytes, timestamp: int, offset: int) -> tuple[int, bytes] | None:
+    """The timestamp that ``handle`` gives a record, and its key, value and headers as encoded, of which ``rest`` are
+    those before; None if it drops it. Raises CorruptBatch, and HandlerFailed."""
+    key, value, headers = contents(rest)
+    before = Record(key, value, tuple([(decoded(name), held) for name, held in headers]), timestamp, offset)
+    after = handle(before)
+    if after is None:
+        return None
+    if after is before:
+        return timestamp, rest
+    named = [(encoded(name), held) for name, held in after.headers]
+    return after.timestamp, encode_contents(after.key, after.value, named)
 
 
 def remade(header: BatchHeader, records: Sequence[RawRecord], runs: Sequence[Run], end: int, joined: int = 1) -> Piece:
@@ -62,15 +76,3 @@ def remade(header: BatchHeader, records: Sequence[RawRecord], runs: Sequence[Run
     base = header.base_timestamp
     latest = max(as_long(base + record.timestamp_delta) for record in records)
     return as_piece(header.codec, (base, latest), encode_records(records), len(records), runs, end, joined)
-
-
-def _record(header: BatchHeader, raw: RawRecord, offset: int) -> Record:
-    key, value, headers = contents(raw)
-    named = tuple([(decoded(name), held) for name, held in headers])
-    return Record(key, value, named, as_long(header.base_timestamp + raw.timestamp_delta), offset)
-
-
-def _raw(header: BatchHeader, raw: RawRecord, record: Record) -> RawRecord:
-    headers = [(encoded(name), held) for name, held in record.headers]
-    rest = encode_contents(record.key, record.value, headers)
-    return RawRecord(as_long(record.timestamp - header.base_timestamp), raw.offset_delta, raw.attributes, rest)

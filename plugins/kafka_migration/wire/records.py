@@ -106,9 +106,8 @@ def encode_contents(
     return b"".join(parts)
 
 
-def contents(record: RawRecord) -> tuple[bytes | None, bytes | None, list[Header]]:
+def contents(rest: bytes) -> tuple[bytes | None, bytes | None, list[Header]]:
     """The inverse: key, value and headers of a record. Raises :class:`CorruptBatch` if they cannot be read."""
-    rest = record.rest
     headers: list[Header] = []
     try:
         key, at = _sized(rest, 0)

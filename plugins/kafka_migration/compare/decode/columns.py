@@ -93,6 +93,10 @@ class Columns:
 Record = tuple[int, int, Bytes | None, Bytes | None, Iterable[tuple[Bytes, Bytes | None]]]
 
 
+#: What makes other records of them, or fewer.
+Change = Callable[[Iterable[Record]], Iterable[Record]]
+
+
 def columns_of(records: Iterable[Record]) -> Columns:
     """Columns of single records."""
     import numpy as np  # only who compares pays for it
@@ -134,8 +138,13 @@ def decode_all(sections: Sequence[Section]) -> Columns:
     return decode([section.data for section in sections], facts)
 
 
-def decode(sections: Sequence[Bytes], facts: Facts) -> Columns:
-    """The records of these sections, decompressed, in their order. Raises Damaged."""
+def decode(sections: Sequence[Bytes], facts: Facts, change: Change | None = None) -> Columns:
+    """The records of these sections, decompressed, in their order, or what ``change`` makes of them one by one. Raises
+    Damaged."""
+    if change is not None:
+        from kafka_migration.compare.decode.plain import records
+
+        return columns_of(change(records(sections, facts)))
     return _decoder(kernel())(sections, facts)
 
 

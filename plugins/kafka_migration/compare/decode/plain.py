@@ -25,8 +25,13 @@ from kafka_migration.compare.decode.columns import (
 
 def decode(sections: Sequence[Bytes], facts: Facts) -> Columns:
     """As :func:`kafka_migration.compare.decode.columns.decode`."""
-    rows = zip(sections, facts.tolist(), strict=True)
-    return columns_of(record for data, known in rows for record in _records(Section(data, *known)))
+    return columns_of(records(sections, facts))
+
+
+def records(sections: Sequence[Bytes], facts: Facts) -> Iterator[Record]:
+    """The records of these sections, one by one. Raises Damaged."""
+    for data, known in zip(sections, facts.tolist(), strict=True):
+        yield from _records(Section(data, *known))
 
 
 def _records(section: Section) -> Iterator[Record]:

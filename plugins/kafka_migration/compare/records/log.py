@@ -19,7 +19,17 @@ import pyarrow
 import zstandard
 from kafka.record.legacy_records import LegacyRecordBatch
 
-from kafka_migration.compare.decode.columns import FACTS, NO_STAMP, Bytes, Columns, Damaged, Record, columns_of, decode
+from kafka_migration.compare.decode.columns import (
+    FACTS,
+    NO_STAMP,
+    Bytes,
+    Change,
+    Columns,
+    Damaged,
+    Record,
+    columns_of,
+    decode,
+)
 from kafka_migration.compare.decode.plain import varint
 from kafka_migration.compare.reading import IN_TRANSACTION, OLD, STAMPED
 
@@ -160,8 +170,8 @@ class Log:
             attributes |= bits
         return found, attributes
 
-    def decoded(self, mask: Any) -> Columns:
-        """The records of the batches of ``mask``. Raises Damaged."""
+    def decoded(self, mask: Any, change: Change | None = None) -> Columns:
+        """The records of the batches of ``mask``, or what ``change`` makes of them. Raises Damaged."""
         done: list[Columns] = []
         old: list[Record] = []
         which: list[int] = []
@@ -177,12 +187,12 @@ class Log:
             which.append(at)
             size += len(data[-1])
             if size >= _MOST_DECOMPRESSED:
-                done.append(decode(data, self._facts(which)))
+                done.append(decode(data, self._facts(which), change))
                 which, data, size = [], [], 0
         if old:
-            done.append(columns_of(old))
+            done.append(columns_of(old if change is None else change(old)))
         if data or not done:
-            done.append(decode(data, self._facts(which)))
+            done.append(decode(data, self._facts(which), change))
         return done[0] if len(done) == 1 else Columns.joined(done)
 
     def _facts(self, which: list[int]) -> Any:
