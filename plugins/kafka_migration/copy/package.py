@@ -36,8 +36,8 @@ def ship(context: SparkContext) -> None:
 
 
 def ship_handlers(context: SparkContext, handlers: Iterable[Handler]) -> None:
-    """Have executors find the modules of handlers. Those in packages they must have themselves: of a package, a part may
-    be no use, and hide the rest. Raises BadInput for one that is not here."""
+    """Have executors find the modules of handlers. Those in packages they must have themselves: a part of a package
+    would hide the rest. Raises BadInput for one that is not here."""
     for path in dict.fromkeys(source_file(handler.function) for handler in handlers):
         if path:
             context.addPyFile(path)

@@ -151,8 +151,8 @@ def source_digest(function: str) -> str:
 
 
 def source_file(function: str) -> str:
-    """The file of ``function``'s module, if that lies in no package, so that the file is all of it; "" otherwise. Raises
-    BadInput if there is none."""
+    """The file of ``function``'s module, if that lies in no package, so that the file is all of it; "" otherwise.
+    Raises BadInput if there is none."""
     origin = _source(function)[0].origin or ""
     return "" if "." in function.partition(":")[0] or not os.path.isfile(origin) else origin
 
