@@ -112,6 +112,25 @@ def test_code_that_the_plan_does_not_mean_is_not_run(place):
     assert source_digest("other_handler:f") in refused.value.message
 
 
+def test_corrected_code_of_the_same_name_runs_in_the_same_process_as_the_plan_means_it(place):
+    """Whoever goes on with the code before has it still. Dataclasses look their module up by its name."""
+    code = """
+from __future__ import annotations
+from dataclasses import dataclass
+@dataclass
+class Settings:
+    value: bytes
+def f(record):
+    return record._replace(value=Settings({0!r}).value)
+"""
+    found = []
+    for value in (b"first", b"corrected"):
+        (place / "corrected_handler.py").write_text(code.format(value))
+        function = "corrected_handler:f"
+        found.append(Handler(function=function, sha256=source_digest(function)).load())
+    assert [handle(RECORD) for handle in found] == [RECORD._replace(value=v) for v in (b"first", b"corrected")]
+
+
 @pytest.mark.parametrize(
     ("function", "why"),
     [

@@ -12,6 +12,7 @@ import pytest
 
 from kafka_migration.approvals.passing import NotApproved
 from kafka_migration.domain.checks import CheckResult, Verdict
+from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.handlers import Handle
 from kafka_migration.domain.types import TopicPartition
@@ -84,6 +85,8 @@ def test_other_handlers_are_taken_once_they_have_joined(shop: Gated) -> None:
         mirror.check(shop.ctx(**changed))
     with pytest.raises(Refused, match="has not joined"):
         handling.require(shop.ctx(**changed), ["shop.orders"])
+    # On the way back there are none, whatever the plan has.
+    handling.require(replace(shop.ctx(**changed), direction=Direction.REVERSE), ["shop.orders"])
     mirror.check(create(shop, **changed))
     with pytest.raises(Refused, match="changes handlers"):
         mirror.check(shop.ctx())

@@ -5,11 +5,12 @@ import random
 import pytest
 
 from kafka_migration.domain.handlers import HandlerFailed, Record
-from kafka_migration.wire.batch import parse_header, verify_crc
-from kafka_migration.wire.join import Piece
+from kafka_migration.wire.batch import CorruptBatch, parse_header, verify_crc
+from kafka_migration.wire.join import Piece, Run
 from kafka_migration.wire.pieces import pieces
+from kafka_migration.wire.records import RawRecord
 from tests.handlers import as_is, by_offset, handled_raw, nothing
-from tests.wire.logs import Row, made_log, rows_of, source_records, thinned
+from tests.wire.logs import Row, batch_of, made_log, rows_of, source_records, thinned
 from tests.wire.made import made_batch
 
 
@@ -40,10 +41,26 @@ def test_batch_keeps_its_codec(codec):
     assert [(run.before, run.source) for run in piece.runs] == [(0, 13), (2, 16), (4, 19)]
 
 
-def test_batch_that_the_handler_leaves_as_it_is_stays_byte_for_byte():
+@pytest.mark.parametrize("handle", [as_is, lambda record: record._replace()], ids=["the same", "an equal one"])
+def test_batch_that_the_handler_leaves_as_it_is_is_passed_on_and_not_encoded_again(handle):
     batch = made_batch([b"a", None, b"c"], base_offset=5)
-    (piece,) = pieces(batch, since=5, handle=as_is)
-    assert bytes(piece.batch or b"") == batch
+    (piece,) = pieces(batch, since=5, handle=handle)
+    assert piece.batch is not None
+    assert piece.batch.obj is batch
+
+
+def test_rows_of_other_leader_epochs_are_runs_of_their_own():
+    first, second = made_batch([b"a"], leader_epoch=3), made_batch([b"b", b"c"], base_offset=1, leader_epoch=4)
+    kept, _ = pieces(first + second, join_bytes=1 << 18, handle=lambda record: record if record.offset < 2 else None)
+    assert kept.runs == (Run(0, 0, 3), Run(1, 1, 4))
+
+
+@pytest.mark.parametrize("rest", [b"\x01\x01", b"\x01\x01\x00\x00", b"\x01\x09a\x00", b"\x01\x01\x02\x01\x01"])
+def test_record_whose_fields_do_not_fill_it_is_corruption(rest):
+    batch = batch_of([RawRecord(0, 0, 0, rest)], base_offset=0, last_delta=0)
+    assert len(list(pieces(batch))) == 1, "copied as it is, it is no concern of ours"
+    with pytest.raises(CorruptBatch):
+        list(pieces(batch, handle=as_is))
 
 
 def test_dropped_tail_is_passed_over_under_its_own_leader_epoch():

@@ -33,6 +33,7 @@ def handled(piece: Piece, handle: Handle) -> Iterator[Piece]:
         except HandlerFailed as error:
             failure = error
             break
+        # By the leader epoch of the last record, dropped or not, it is seen later whether the source was cut.
         at, epoch = offset + 1, run.epoch
         if after is None:
             is_same = False
@@ -47,8 +48,7 @@ def handled(piece: Piece, handle: Handle) -> Iterator[Piece]:
         if is_same:
             yield piece
             return
-        # By the leader epoch of the last record, dropped or not, it is seen later whether the source was cut.
-        at, epoch = piece.end, piece.epoch
+        at = piece.end
     if kept:
         yield remade(header, kept, rows, continues, piece.joined)
     if at > continues:
