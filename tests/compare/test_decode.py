@@ -52,7 +52,8 @@ def _encoded(records: list[tuple[int, int, bytes]]) -> bytes:
 
 def _decoded(name: str, sections: list[Section]) -> Columns:
     facts = np.array([section[1:] for section in sections], np.int64).reshape(-1, columns.FACTS)
-    return DECODERS[name]([section.data for section in sections], facts)
+    data = np.frombuffer(b"".join([*(section.data for section in sections), bytes(columns.SPARE)]), np.uint8)
+    return DECODERS[name](data, np.cumsum([len(section.data) for section in sections], dtype=np.int64), facts)
 
 
 def _lists(found: Columns) -> dict[str, Any]:

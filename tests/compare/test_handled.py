@@ -7,11 +7,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from kafka.record.legacy_records import LegacyRecordBatchBuilder
 from pyspark.sql import SparkSession
 
 from kafka_migration.compare.explain.result import Fault
 from kafka_migration.compare.launch import Expectations
+from kafka_migration.compare.records.handled import Handled
+from kafka_migration.compare.records.log import Log
 from kafka_migration.compare.result import Equality, ValidationResult
 from kafka_migration.copy.driver.mirror import Settings
 from kafka_migration.copy.orders import Limits
@@ -27,6 +31,7 @@ from tests.copy.test_changes import Made, made
 from tests.copy.test_transactions import interleave
 from tests.handlers import altering, by_offset, fails_on_poison, for_all, handled, handler, masked
 from tests.kafka_tools import ToSend, produce, read_all, set_topic_config
+from tests.wire.made import NOW, made_batch
 
 
 def planned(function: Handle, **fields: Any) -> dict[str, Any]:
@@ -81,6 +86,21 @@ def handled_of(it: Made, function: Handle) -> tuple[int, int]:
         dropped += len(rows) - len(after)
         changed += len(set(after) - set(rows))
     return dropped, changed
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_records_of_every_format_are_handled_as_they_are_decoded_around_what_was_given_up(codec):
+    builder = LegacyRecordBatchBuilder(magic=1, compression_type=0, batch_size=10**6)
+    for n in range(6):
+        builder.append(n, timestamp=NOW + n, key=b"k", value=b"v%d" % n)
+    data = bytes(builder.build()) + made_batch([b"w%d" % n for n in range(6)], base_offset=6, codec=codec)
+    change = Handled(handler(by_offset).load(), 1, 11, ((5, 6),))
+    log = Log(data)
+    found = log.decoded(np.ones(len(log), np.bool_), change)
+    # Of the rest of 1 to 10, 3, 6 and 9 are dropped, and 10 is changed; 5, which was given up, is not looked at.
+    assert sorted(found.offsets.tolist()) == [1, 2, 4, 7, 8, 10]
+    assert (change.dropped, change.changed) == (3, 1)
+    assert dict(zip(found.offsets.tolist(), found.sizes.tolist(), strict=True))[10] == 300
 
 
 @pytest.mark.long

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ from typing import Any
 
 import crc32c
 import kafka.errors as kafka_errors
+import lz4.frame
 import pytest
 from kafka.future import Future
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
@@ -32,7 +34,7 @@ from tests.wire.made import NOW, field, made_batch
 TP = TopicPartition("made", 0)
 VALUES: list[bytes | None] = [b"a", b"b", None, b""]
 NOT_LEADER, OUT_OF_RANGE = 6, 1
-SNAPPY = 2
+SNAPPY, LZ4 = 2, 3
 
 Answers = Callable[[int], Any]
 _RECORDS = [RawRecord(n, n, 0, field(b"k") + field(b"v") + write_varint(0)) for n in range(2)]
@@ -165,12 +167,62 @@ def test_snappy_of_librdkafka_is_read_too() -> None:
     """One block, not Java's many."""
     import snappy
 
-    batch = bytearray(made_batch(VALUES))
-    packed = batch[:61] + snappy.compress(bytes(batch[61:]))
+    batch = made_batch(VALUES)
+    assert read(log_of([_packed(batch, SNAPPY, snappy.compress)]), 0, 4)[0] == read(log_of([batch]), 0, 4)[0]
+
+
+def _packed(batch: bytes, codec: int, pack: Callable[[bytes], bytes]) -> bytes:
+    """A batch without a codec, with one."""
+    packed = bytearray(batch[:61] + pack(batch[61:]))
     struct.pack_into(">i", packed, 8, len(packed) - 12)
-    struct.pack_into(">h", packed, 21, SNAPPY)
-    struct.pack_into(">I", packed, 17, crc32c.crc32c(bytes(packed[21:])))
-    assert read(log_of([bytes(packed)]), 0, 4)[0] == read(log_of([bytes(batch)]), 0, 4)[0]
+    _sealed(packed, lambda: struct.pack_into(">h", packed, 21, codec))
+    return bytes(packed)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"block_linked": False},
+        {"block_linked": False, "block_size": lz4.frame.BLOCKSIZE_MAX4MB},
+        {"block_linked": False, "content_checksum": True},
+        {"block_linked": False, "block_checksum": True},
+        {"block_linked": False, "store_size": True},
+        {"compression_level": 9, "block_linked": False},
+    ],
+)
+@pytest.mark.parametrize("size", [10, 70_000, 900_000, 5_000_000])
+def test_lz4_of_any_client_is_read_from_blocks_and_from_frames(options: dict[str, Any], size: int) -> None:
+    """Linked blocks and checksums are left to the library; of what does not shrink, blocks are stored as they are."""
+    dice = random.Random(size)
+    values: list[bytes | None] = [dice.randbytes(size // 3), b"a" * size, dice.randbytes(size // 2), None]
+    batches = [made_batch(values, base_offset=4 * n) for n in range(3)]
+    packed = [
+        _packed(batch, LZ4, lambda data: lz4.frame.compress(data, **{"store_size": False, **options}))
+        for batch in batches
+    ]
+    found, side, _ = read(log_of(packed), 0, 12)
+    assert found == read(log_of(batches), 0, 12)[0]
+    assert side.traits == 1 << LZ4
+
+
+@pytest.mark.parametrize("cut", range(1, 12))
+def test_lz4_that_ends_early_is_damaged(cut: int) -> None:
+    batch = made_batch([b"a" * 300])
+    with pytest.raises(Damaged, match="offset 0: it cannot be decompressed"):
+        _all_of(_packed(batch, LZ4, lambda data: _frame(data)[:-cut]))
+
+
+def test_bytes_behind_a_frame_of_lz4_are_more_of_it_or_damage() -> None:
+    batch = made_batch([b"a" * 300])
+    two = _all_of(_packed(batch, LZ4, lambda data: _frame(data[:100]) + _frame(data[100:])))
+    assert two.hashes.tolist() == _all_of(batch).hashes.tolist()
+    with pytest.raises(Damaged, match="offset 0: it cannot be decompressed"):
+        _all_of(_packed(batch, LZ4, lambda data: _frame(data) + b"more"))
+
+
+def _frame(data: bytes) -> bytes:
+    return bytes(lz4.frame.compress(data, block_linked=False, store_size=False))
 
 
 @pytest.mark.parametrize("magic", [0, 1])

@@ -221,7 +221,8 @@ def test_slots_are_asked_for_again_with_each_wave(reading, monkeypatch):
     slots = iter([1, 1, *[5] * 100])
     _, waves = reading(lambda _orders, tiles: _found(tiles, size=10_000_000), _ranges(), slots=slots)
     # The first one is small: nothing is known yet.
-    assert [len(wave) for wave in waves][:3] == [1, 4, 20]
+    sizes = sorted(len(wave) for wave in waves)  # two are under way at once: which is noted first is chance
+    assert (sizes[:2], sizes[-1]) == ([1, 4], 20)
 
 
 @pytest.mark.parametrize("seed", range(10))

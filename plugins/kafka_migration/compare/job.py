@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
-from functools import partial, reduce
+from functools import reduce
 from importlib import import_module
 from operator import or_
 from typing import TYPE_CHECKING
@@ -32,6 +32,7 @@ from kafka_migration.compare.reading import LONG_SECONDS
 from kafka_migration.compare.request import PartitionRange, ValidationRequest
 from kafka_migration.compare.segments import parts, tiles
 from kafka_migration.domain.hiding import hidden
+from kafka_migration.domain.spark_worker import keep_imports, keep_memory
 from kafka_migration.domain.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -90,6 +91,17 @@ def in_turns(every: Iterable[Tile], leaders: Leaders) -> list[Tile]:
         if mine:
             turns.append(mine)
     return found
+
+
+def _task(orders: Orders) -> Callable[[Share], Answer]:
+    def work(share: Share) -> Answer:
+        keep_memory()
+        try:
+            return obey(orders, share)
+        finally:
+            keep_imports()
+
+    return work
 
 
 def obey(orders: Orders, tiles: Sequence[Tile]) -> Answer:
@@ -244,7 +256,7 @@ class _Work:
         )
         shares = [tuple((whole.tile[0], range_) for whole, range_ in share) for share in wave]
         found: list[Answer] = (
-            self._spark.sparkContext.parallelize(shares, len(shares)).map(partial(obey, self._orders)).collect()
+            self._spark.sparkContext.parallelize(shares, len(shares)).map(_task(self._orders)).collect()
         )
         return found
 

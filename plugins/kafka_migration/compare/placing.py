@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from kafka_migration.compare.decode.columns import Columns
+from kafka_migration.compare.decode.columns import Columns, ordered_sum
 from kafka_migration.compare.digests import Digest
-from kafka_migration.compare.record_digest import ordered_hashes
 from kafka_migration.compare.request import PartitionRange
 from kafka_migration.compare.segments import Pieces
 
@@ -49,7 +48,7 @@ class Sums:
         self._bytes += int(mine.sizes.sum())
         self._misplaced += int((~placed).sum())
         self._total = (self._total + int(mine.hashes.sum())) & _MASK
-        self._ordered = (self._ordered + int(ordered_hashes(mine.hashes, places).sum())) & _MASK
+        self._ordered = (self._ordered + ordered_sum(mine.hashes, places)) & _MASK
 
     def place(self, records: Columns) -> tuple[Columns, Any, Any]:
         """Those of ``records`` that stand in the segment, where each of them stands on the source, and whether the

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-from contextlib import suppress
-
 from kafka_migration.domain.errors import CouldNotFindOut
 
 #: A reader waits so long for an answer while it may go on with other partitions, and at the last.
@@ -13,9 +10,6 @@ SHORT_SECONDS, LONG_SECONDS = 10.0, 30.0
 OLD, IN_TRANSACTION, STAMPED = 1 << 8, 1 << 9, 1 << 10
 _MOST_BYTES, _FIRST_BYTES, _LEAST_BYTES = 4 * 1024 * 1024, 1024 * 1024, 64 * 1024
 _MARGIN = 1.1
-#: Parameters of glibc's mallopt, and the most that it takes for the second.
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-_LARGEST_BUFFER = 32 << 20
 
 
 class CannotRead(CouldNotFindOut):
@@ -33,12 +27,3 @@ def fetch_size(done: int, left: int, read: int) -> int:
     if not done:
         return _FIRST_BYTES
     return int(min(_MOST_BYTES, max(_LEAST_BYTES, left * read / done * _MARGIN)))
-
-
-def keep_memory() -> None:
-    """Have what is freed stay with the process: by default each answer's buffers go back to the kernel, which clears
-    every page of the next one's, for a third of all the time."""
-    with suppress(OSError, AttributeError):
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_TRIM_THRESHOLD, 8 * _LARGEST_BUFFER)
-        mallopt(_MMAP_THRESHOLD, _LARGEST_BUFFER)

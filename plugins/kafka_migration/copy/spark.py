@@ -6,7 +6,6 @@ neither logs nor shows; nothing of them is in the configuration, the command lin
 
 from __future__ import annotations
 
-import gc
 import json
 import re
 import threading
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from kafka_migration.copy.driver.runner import Ended
 from kafka_migration.copy.orders import TaskOrders
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, as_data, from_data
+from kafka_migration.domain.spark_worker import keep_imports
 from kafka_migration.domain.types import Receipt
 
 if TYPE_CHECKING:
@@ -224,9 +224,8 @@ def receipts_of(orders: TaskOrders) -> pyarrow.RecordBatch:
     """Run one task's orders, in the worker; its receipts, or its error, as an Arrow batch."""
     from kafka_migration.copy.task.task import run_task
 
-    # What the worker has imported is never garbage: the collector would look through it in the midst of the copy.
-    gc.collect()
-    gc.freeze()
+    # The collector would look through them in the midst of the copy, too.
+    keep_imports()
     rows: list[dict[str, Any]]
     try:
         rows = [{**{name: getattr(receipt, name) for name in _COLUMNS}, "error": ""} for receipt in run_task(orders)]

@@ -11,7 +11,7 @@ from kafka_migration.compare.batches.segment import compare
 from kafka_migration.compare.batches.side import Side
 from kafka_migration.compare.digests import SOURCE, TARGET, SegmentOutcome
 from kafka_migration.compare.orders import Answer, Orders, Tile
-from kafka_migration.compare.reading import CannotRead, Unanswered, keep_memory
+from kafka_migration.compare.reading import CannotRead, Unanswered
 from kafka_migration.domain.errors import ClusterUnreachable, MigrationError
 from kafka_migration.wire.cluster import LeaderUnknown, WireCluster
 from kafka_migration.wire.selector import Selector
@@ -19,7 +19,6 @@ from kafka_migration.wire.selector import Selector
 
 def obey(orders: Orders, tiles: Sequence[Tile]) -> Answer:
     """Compare ``tiles``. Never raises for what cannot be read: that is in the answer."""
-    keep_memory()
     answer = Answer()
     net = Selector()
     sides = {role: WireCluster(net, wire, role) for role, wire in orders.wires.items()}

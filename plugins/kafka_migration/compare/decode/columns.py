@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -25,6 +26,8 @@ KERNEL_VARIABLE = "KAFKA_MIGRATION_KERNEL"
 COMPILED, PLAIN = "numba", "python"
 #: Of a section whose records have timestamps of their own.
 NO_STAMP = -(2**63)
+#: Behind the last section so many bytes may be read, whatever is in them: a load of eight leaves no buffer.
+SPARE = 8
 
 Bytes = bytes | memoryview
 
@@ -135,25 +138,26 @@ def decode_all(sections: Sequence[Section]) -> Columns:
     import numpy as np
 
     facts = np.array([section[1:] for section in sections], np.int64).reshape(-1, FACTS)
-    return decode([section.data for section in sections], facts)
+    data = np.frombuffer(b"".join([*(section.data for section in sections), bytes(SPARE)]), np.uint8)
+    return decode(data, np.cumsum([len(section.data) for section in sections], dtype=np.int64), facts)
 
 
-def decode(sections: Sequence[Bytes], facts: Facts, change: Change | None = None) -> Columns:
-    """The records of these sections, decompressed, in their order, or what ``change`` makes of them one by one. Raises
-    Damaged."""
+def decode(data: Any, ends: Any, facts: Facts, change: Change | None = None) -> Columns:
+    """The records of sections that lie one behind the other in ``data`` (uint8, :data:`SPARE` bytes longer), each up to
+    its place in ``ends`` (int64); or what ``change`` makes of them. Raises Damaged."""
     if change is not None:
-        from kafka_migration.compare.decode.plain import records
+        return columns_of(change(_decoder(PLAIN).records(data, ends, facts)))
+    found: Columns = _decoder(kernel()).decode(data, ends, facts)
+    return found
 
-        return columns_of(change(records(sections, facts)))
-    return _decoder(kernel())(sections, facts)
+
+def ordered_sum(hashes: Any, places: Any) -> int:
+    """The sum, modulo 2**64, of the hashes of records together with their places
+    (:func:`kafka_migration.compare.record_digest.ordered_hashes`)."""
+    found: int = _decoder(kernel()).ordered_sum(hashes, places)
+    return found
 
 
 @cache
-def _decoder(name: str) -> Callable[[Sequence[Bytes], Facts], Columns]:
-    if name == COMPILED:
-        from kafka_migration.compare.decode.compiled import decode as compiled
-
-        return compiled
-    from kafka_migration.compare.decode.plain import decode as plain
-
-    return plain
+def _decoder(name: str) -> Any:
+    return import_module(f"kafka_migration.compare.decode.{'compiled' if name == COMPILED else 'plain'}")

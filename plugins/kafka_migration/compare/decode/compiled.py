@@ -6,7 +6,6 @@ algorithm of the hash is xxHash64's specification; :mod:`.plain` has the layout 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 from numba import njit, types
 from numba.extending import intrinsic
 
-from kafka_migration.compare.decode.columns import NO_STAMP, Bytes, Columns, Damaged, Facts
+from kafka_migration.compare.decode.columns import NO_STAMP, Columns, Damaged, Facts
 from kafka_migration.compare.record_digest import (
     HEADERS_FROM,
     KEY_IS_NULL,
@@ -43,14 +42,10 @@ _PROBLEMS = {
 }
 
 
-def decode(sections: Sequence[Bytes], facts: Facts) -> Columns:
+def decode(data: Any, ends: Any, facts: Facts) -> Columns:
     """As :func:`kafka_migration.compare.decode.columns.decode`."""
-    # Behind the last byte eight more, so that a load of eight never leaves the buffer.
-    data = np.frombuffer(b"".join([*sections, bytes(8)]), np.uint8)
-    sizes = np.fromiter(map(len, sections), np.int64, len(sections))
-    ends = np.cumsum(sizes)
     counts = np.maximum(facts[:, 0], 0)
-    if (impossible := np.flatnonzero(counts > sizes // _LEAST_RECORD)).size:
+    if (impossible := np.flatnonzero(counts > np.diff(ends, prepend=0) // _LEAST_RECORD)).size:
         raise Damaged(f"batch at offset {facts[impossible[0], 1]}: {_PROBLEMS[_EARLY]}")
     rows = int(counts.sum())
     numbers, hashes = np.empty((4, rows), np.int64), np.empty((2, rows), np.uint64)
@@ -59,6 +54,11 @@ def decode(sections: Sequence[Bytes], facts: Facts) -> Columns:
         raise Damaged(f"batch at offset {facts[which, 1]}: {_PROBLEMS[problem]}")
     offsets, lengths, times, flags = numbers
     return Columns(offsets, hashes[0], lengths, times, flags, hashes[1])
+
+
+def ordered_sum(hashes: Any, places: Any) -> int:
+    """As :func:`kafka_migration.compare.decode.columns.ordered_sum`."""
+    return int(_ordered_sum(hashes, places))
 
 
 def _eight_bytes(_typing: Any, array: Any, _at: Any) -> Any:
@@ -101,6 +101,14 @@ def _hash_word(word, size, seed):  # type: ignore[no-untyped-def]
     else:
         value = _rotated(value ^ (word * _P1), 23) * _P2 + _P3
     return _finished(value)
+
+
+@njit(nogil=True, cache=True)
+def _ordered_sum(hashes, places):  # type: ignore[no-untyped-def]
+    total = _ZERO
+    for row in range(len(hashes)):
+        total += _hash_word(np.uint64(places[row]), 8, _hash_word(hashes[row], 8, _SEED))
+    return total
 
 
 @njit(nogil=True, cache=True)

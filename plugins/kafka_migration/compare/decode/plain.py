@@ -9,7 +9,8 @@ Key and value are a length, -1 for null, and so many bytes; a header is a name a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import Any
 
 from kafka_migration.compare.decode.columns import (
     NO_STAMP,
@@ -21,17 +22,24 @@ from kafka_migration.compare.decode.columns import (
     Section,
     columns_of,
 )
+from kafka_migration.compare.record_digest import ordered_hashes
 
 
-def decode(sections: Sequence[Bytes], facts: Facts) -> Columns:
+def decode(data: Any, ends: Any, facts: Facts) -> Columns:
     """As :func:`kafka_migration.compare.decode.columns.decode`."""
-    return columns_of(records(sections, facts))
+    return columns_of(records(data, ends, facts))
 
 
-def records(sections: Sequence[Bytes], facts: Facts) -> Iterator[Record]:
-    """The records of these sections, one by one. Raises Damaged."""
-    for data, known in zip(sections, facts.tolist(), strict=True):
-        yield from _records(Section(data, *known))
+def records(data: Any, ends: Any, facts: Facts) -> Iterator[Record]:
+    """The records of such sections, one by one. Raises Damaged."""
+    view, ends = memoryview(data), ends.tolist()
+    for start, end, known in zip([0, *ends[:-1]], ends, facts.tolist(), strict=True) if ends else ():
+        yield from _records(Section(view[start:end], *known))
+
+
+def ordered_sum(hashes: Any, places: Any) -> int:
+    """As :func:`kafka_migration.compare.decode.columns.ordered_sum`."""
+    return int(ordered_hashes(hashes, places).sum())
 
 
 def _records(section: Section) -> Iterator[Record]:

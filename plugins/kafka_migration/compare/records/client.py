@@ -31,16 +31,18 @@ _FETCH_AGAIN_SECONDS = 0.1
 
 
 class _Transport(KafkaTCPTransport):  # type: ignore[misc]
-    """As its base, which reads four kilobytes at a time."""
+    """As its base, which reads four kilobytes at a time. What it read is copied before it reads again."""
 
-    def _sock_recv(self) -> tuple[bytes, Exception | None]:
+    space: memoryview
+
+    def _sock_recv(self) -> tuple[memoryview, Exception | None]:
         try:
-            data = self._sock.recv(_READ_BYTES)
+            size = self._sock.recv_into(self.space)
         except (BlockingIOError, InterruptedError):
-            return b"", None
+            return self.space[:0], None
         except OSError as error:
-            return b"", kafka_errors.KafkaConnectionError(error)
-        return data, None if data else kafka_errors.KafkaConnectionError("socket disconnected")
+            return self.space[:0], kafka_errors.KafkaConnectionError(error)
+        return self.space[:size], None if size else kafka_errors.KafkaConnectionError("socket disconnected")
 
 
 class _Manager(KafkaConnectionManager):  # type: ignore[misc]
@@ -49,6 +51,7 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
         if type(transport) is KafkaTCPTransport:
             # The base names the class in the middle of all that it does.
             transport.__class__ = _Transport
+            transport.space = memoryview(bytearray(_READ_BYTES))
         return transport
 
 

@@ -22,6 +22,7 @@ from kafka.record.legacy_records import LegacyRecordBatch
 from kafka_migration.compare.decode.columns import (
     FACTS,
     NO_STAMP,
+    SPARE,
     Bytes,
     Change,
     Columns,
@@ -60,8 +61,11 @@ _NO_TIMESTAMP = -1
 _MARKER = struct.Struct(">hh")
 _ABORT = 0
 _XERIAL, _XERIAL_BYTES = b"\x82SNAPPY\x00", 16
-#: Of an answer so much is decompressed at once: well compressed records may be many times its size.
-_MOST_DECOMPRESSED = 16 << 20
+#: Of an answer so much is decompressed at once, and so decoded out of a cache of the processor.
+_MOST_DECOMPRESSED = 1 << 20
+#: An LZ4 frame as Kafka's clients write it: independent blocks, and neither checksums nor sizes but theirs.
+_LZ4_FRAME = b"\x04\x22\x4d\x18\x60"
+_LZ4_BLOCK, _LZ4_STORED = struct.Struct("<I"), 1 << 31
 
 
 class Log:
@@ -74,14 +78,14 @@ class Log:
     def __init__(self, records: Bytes) -> None:
         self._view = memoryview(records)
         starts, stops, is_old = self._walked()
-        self._stops = stops
-        self._starts = np.array(starts, np.int64)
+        self._starts, self._stops = starts, stops
         if is_old:
             rows = [self._header(start, stop) for start, stop in zip(starts, stops, strict=True)]
             self.headers: Any = np.array(rows, _HEADER)
         else:
             data = np.frombuffer(self._view, np.uint8)
-            self.headers = data[self._starts[:, None] + np.arange(_HEADER.itemsize)].view(_HEADER).reshape(-1)
+            places = np.array(starts, np.int64)[:, None] + np.arange(_HEADER.itemsize)
+            self.headers = data[places].view(_HEADER).reshape(-1)
         self.ends = self.headers["offset"].astype(np.int64) + self.headers["last_delta"] + 1
 
     def __len__(self) -> int:
@@ -148,7 +152,7 @@ class Log:
             # The cleaner has taken it out of its batch.
             return None
         self._verify(at)
-        data, place = self._view[self._starts[at] + _HEADER.itemsize : self._stops[at]], 0
+        data, place = self._packed(at), 0
         try:
             _, place = varint(data, place)
             _, place = varint(data, place + 1)
@@ -174,25 +178,29 @@ class Log:
         """The records of the batches of ``mask``, or what ``change`` makes of them. Raises Damaged."""
         done: list[Columns] = []
         old: list[Record] = []
+        room = _Room(2 * _MOST_DECOMPRESSED)
         which: list[int] = []
-        data: list[Bytes] = []
-        size = 0
         is_old = (self.headers["magic"] < 2).tolist()
+        codecs = (self.headers["attributes"] & _CODEC).tolist()
         for at in np.flatnonzero(mask).tolist():
             self._verify(at)
             if is_old[at]:
                 old += self._old_records(at)
                 continue
-            data.append(self._decompressed(at))
+            if codecs[at] != _LZ4 or not room.add_lz4(self._packed(at)):
+                data = self._decompressed(at, codecs[at])
+                if len(data) > len(room.free):
+                    done.append(room.decoded(self._facts(which), change))
+                    room, which = _Room(max(len(data), 2 * _MOST_DECOMPRESSED)), []
+                room.add(data)
             which.append(at)
-            size += len(data[-1])
-            if size >= _MOST_DECOMPRESSED:
-                done.append(decode(data, self._facts(which), change))
-                which, data, size = [], [], 0
+            if room.used >= _MOST_DECOMPRESSED:
+                done.append(room.decoded(self._facts(which), change))
+                which = []
         if old:
             done.append(columns_of(old if change is None else change(old)))
-        if data or not done:
-            done.append(decode(data, self._facts(which), change))
+        if which or not done:
+            done.append(room.decoded(self._facts(which), change))
         return done[0] if len(done) == 1 else Columns.joined(done)
 
     def _facts(self, which: list[int]) -> Any:
@@ -213,9 +221,11 @@ class Log:
         if found != self.headers["crc"][at]:
             raise self._damaged(at, f"checksum {found:08x}, in its header {int(self.headers['crc'][at]):08x}")
 
-    def _decompressed(self, at: int) -> Bytes:
-        packed = self._view[self._starts[at] + _HEADER.itemsize : self._stops[at]]
-        codec = int(self.headers["attributes"][at]) & _CODEC
+    def _packed(self, at: int) -> memoryview:
+        return self._view[self._starts[at] + _HEADER.itemsize : self._stops[at]]
+
+    def _decompressed(self, at: int, codec: int) -> Bytes:
+        packed = self._packed(at)
         if not codec:
             return packed
         try:
@@ -238,6 +248,57 @@ class Log:
 
     def _damaged(self, at: int, problem: str) -> Damaged:
         return Damaged(f"batch at offset {int(self.headers['offset'][at])}: {problem}")
+
+
+class _Room:
+    """Where sections lie one behind the other, decompressed."""
+
+    def __init__(self, size: int) -> None:
+        self._data = np.empty(size + SPARE, np.uint8)
+        self._all = self._data.data[:size]
+        self._ends: list[int] = []
+
+    @property
+    def used(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    @property
+    def free(self) -> memoryview:
+        return self._all[self.used :]
+
+    def add(self, section: Bytes) -> None:
+        end = self.used + len(section)
+        self._all[self.used : end] = section
+        self._ends.append(end)
+
+    def add_lz4(self, data: memoryview) -> bool:
+        """Whether ``data`` is a frame as clients write it, and there was room: it is decompressed by its blocks. The
+        library of frames takes longer for a small one than for its content."""
+        if data[: len(_LZ4_FRAME)] != _LZ4_FRAME:
+            return False
+        at, end = len(_LZ4_FRAME) + 2, self.used
+        try:
+            while size := _LZ4_BLOCK.unpack_from(data, at)[0]:
+                at += _LZ4_BLOCK.size
+                block, free = data[at : at + (size & ~_LZ4_STORED)], self._all[end:]
+                if size & _LZ4_STORED:
+                    free[: len(block)] = block
+                    end += len(block)
+                else:
+                    end += cramjam.lz4.decompress_block_into(block, free, len(free))
+                at += len(block)
+        except (struct.error, ValueError, cramjam.DecompressionError):
+            return False
+        if at + _LZ4_BLOCK.size != len(data):
+            return False
+        self._ends.append(end)
+        return True
+
+    def decoded(self, facts: Any, change: Change | None) -> Columns:
+        """The records of all sections, which make room for others, or what ``change`` makes of them."""
+        found = decode(self._data, np.array(self._ends, np.int64), facts, change)
+        self._ends.clear()
+        return found
 
 
 def _snappy(data: memoryview) -> bytes:

@@ -11,7 +11,7 @@ from kafka_migration.compare.decode.columns import kernel
 from kafka_migration.compare.digests import SOURCE, TARGET, Digest, SegmentOutcome
 from kafka_migration.compare.orders import Answer, Orders, Tile, Wires
 from kafka_migration.compare.placing import SourceSums, TargetSums
-from kafka_migration.compare.reading import LONG_SECONDS, CannotRead, Unanswered, keep_memory
+from kafka_migration.compare.reading import LONG_SECONDS, CannotRead, Unanswered
 from kafka_migration.compare.records.client import Client
 from kafka_migration.compare.records.handled import Handled
 from kafka_migration.compare.records.side import Side
@@ -35,7 +35,6 @@ def clients(wires: Wires, *, seconds: float = LONG_SECONDS) -> Iterator[dict[str
 
 def obey(orders: Orders, tiles: Sequence[Tile]) -> Answer:
     """Compare ``tiles``. Never raises for what cannot be read: that is in the answer."""
-    keep_memory()
     answer = Answer(kernel=kernel())
     try:
         with clients(orders.wires) as both:
