@@ -13,6 +13,7 @@ import pytest
 
 from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import CouldNotFindOut, Refused
+from kafka_migration.domain.handlers import no_handler
 from kafka_migration.domain.types import Position, TopicPartition
 from kafka_migration.kafka.cluster import Cluster, Role
 from kafka_migration.kafka.connections import ClusterConnection
@@ -81,6 +82,7 @@ def _tail(lab: Lab, copy: Copy, said: list[str], *, kept: int | None = None) -> 
             }
         ),
         selects_topic=lambda _topic: True,
+        handler_of=no_handler,
         log=said.append,
     )
     return Tail(cast(Context, ctx)), ends

@@ -11,8 +11,10 @@ from pathlib import Path
 from kafka_migration.copy.driver.mirror import Settings
 from kafka_migration.copy.orders import Limits
 from kafka_migration.domain.errors import MigrationError
+from kafka_migration.domain.handlers import no_handler
 from kafka_migration.state.link import LinkState
 from tests.copy.bench import SHORT, Bench
+from tests.handlers import by_offset, for_all
 from tests.proxy import Proxy
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,7 +23,9 @@ ROOT = Path(__file__).resolve().parents[2]
 class Elsewhere:
     """A mirror of `it`'s link in another process."""
 
-    def __init__(self, it: Bench, log: Path, proxy: Proxy | None = None, **limits: int) -> None:
+    def __init__(
+        self, it: Bench, log: Path, proxy: Proxy | None = None, *, handled: bool = False, **limits: int
+    ) -> None:
         orders = {
             "link": it.link.name,
             "topics": dict(it.topics),
@@ -29,6 +33,7 @@ class Elsewhere:
             "target": it.target,
             "proxy": proxy.url if proxy else None,
             "limits": limits,
+            "handled": handled,
         }
         self._log = log
         with log.open("wb") as out:
@@ -60,7 +65,12 @@ def main() -> int:
     it = Bench(link, orders["topics"], orders["source"], orders["target"])
     limits = Limits(progress_seconds=0.1, command_seconds=0.1, **SHORT, **orders["limits"])
     mirror = it.mirror(
-        settings=Settings(streams=1, epoch_seconds=60, limits=limits),
+        settings=Settings(
+            streams=1,
+            epoch_seconds=60,
+            limits=limits,
+            handler_of=for_all(by_offset) if orders["handled"] else no_handler,
+        ),
         target_through=_Through(orders["proxy"]) if orders["proxy"] else None,  # type: ignore[arg-type]
         log=lambda text: print(text, flush=True),
     )

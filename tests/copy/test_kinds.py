@@ -10,6 +10,7 @@ import pytest
 from kafka_migration.copy.driver.takeover import Known, Tail
 from kafka_migration.copy.orders import Assignment, Limits
 from kafka_migration.copy.task.partition import PartitionCopy, Prepared, Stand
+from kafka_migration.domain.handlers import Handle
 from kafka_migration.domain.offset_map import OffsetMap, RunOpening
 from kafka_migration.domain.openings import Openings
 from kafka_migration.domain.types import Identity, TopicPartition
@@ -18,6 +19,7 @@ from kafka_migration.wire.cluster import Leader
 from kafka_migration.wire.fetch_request import Fetched
 from kafka_migration.wire.produce_request import Appended
 from kafka_migration.wire.records import raw_records
+from tests.handlers import by_offset, handled_raw, nothing
 from tests.wire.logs import MadeLog, made_log
 
 TP = TopicPartition("t", 0)
@@ -50,8 +52,8 @@ def _placed(data: bytearray, base: int):
 class World:
     """A source's log, a target, the durable openings, and one mirror after the other."""
 
-    def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)
+    def __init__(self, seed: int, handle: Handle | None = None) -> None:
+        self.chance, self.handle = random.Random(seed), handle
         self.log: MadeLog = made_log(seed)
         self.start = self.chance.choice((0, self.log.rows[0].offset if self.log.rows else 0))
         self.target, self.openings = Target(), Openings()
@@ -93,7 +95,7 @@ class World:
             ),
             Limits(in_flight_requests=self.chance.randrange(1, 5), partition_queue_bytes=20_000),
         )
-        copy.leader = Leader(1, self.fence)
+        copy.leader, copy.handle = Leader(1, self.fence), self.handle
         return copy
 
     def live(self, copy: PartitionCopy, steps: int) -> None:
@@ -130,9 +132,12 @@ class World:
             self.openings.add(waiting[0][0])  # the first of several that were on their way
 
 
-@pytest.mark.parametrize("seed", range(150))
-def test_log_of_every_kind_survives_kills_and_translates_everywhere(seed):
-    world = World(seed)
+@pytest.mark.parametrize(
+    ("seed", "handle"),
+    [*((seed, None) for seed in range(150)), *((seed, by_offset if seed % 4 else nothing) for seed in range(150, 230))],
+)
+def test_log_of_every_kind_survives_kills_and_translates_everywhere(seed, handle):
+    world = World(seed, handle)
     copy = world.take_over()
     for _ in range(world.chance.randrange(6)):
         world.live(copy, world.chance.randrange(60))
@@ -143,6 +148,7 @@ def test_log_of_every_kind_survives_kills_and_translates_everywhere(seed):
         copy = world.take_over()
         world.live(copy, world.chance.randrange(50, 500))
     expected = [row for row in world.log.rows if row.offset >= world.start]
+    expected = expected if handle is None else handled_raw(expected, handle)
     places = [at for at, it in enumerate(world.target.log) if it is not None]
     assert [world.target.log[at] for at in places] == [(row.timestamp, row.rest) for row in expected]
     position = copy.position

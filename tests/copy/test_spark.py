@@ -2,6 +2,7 @@
 
 import ast
 import base64
+import hashlib
 import json
 import os
 import pickle
@@ -39,11 +40,13 @@ from tests.waiting import HANGS_SECONDS, wait_until
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def _submit(plan: SmallPlan, job: Path, *options: str, cwd: Path, python: str = sys.executable) -> dict[str, object]:
+def _submit(
+    plan: SmallPlan, job: Path, *options: str, cwd: Path, python: str = sys.executable, python_path: str = ""
+) -> dict[str, object]:
     submit = Path(sys.executable).with_name("spark-submit")
     environment = {**plan.environment, "PYSPARK_PYTHON": python, "SPARK_LOCAL_IP": "127.0.0.1"}
     environment["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    environment.pop("PYTHONPATH", None)
+    environment["PYTHONPATH"] = python_path
     command = [str(submit), "--conf", "spark.ui.enabled=false", *options, str(job), str(plan.path), "--until-caught-up"]
     done = subprocess.run(
         command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=HANGS_SECONDS, check=False
@@ -78,6 +81,27 @@ def test_standalone_cluster_copies_with_the_package_from_py_files_only(source_cl
     assert outcome["records"] == 60_000
     assert outcome["executors"] == ["0", "1"], "one task on each of the two workers' executors"
     _assert_equal(source, target, plan, topics)
+
+
+@pytest.mark.long
+def test_handler_that_only_the_driver_has_reaches_the_executors(source_cluster, target_cluster, tmp_path):
+    source, target = source_cluster.bootstrap_servers, target_cluster.bootstrap_servers
+    topics = {f"handled-{uuid.uuid4().hex[:8]}": 2}
+    (topic,) = topics
+    create_topics(source, topics)
+    produce(source, topic, (ToSend(b"%d" % n, b"k", n % 2) for n in range(1_000)), **{"compression.type": "lz4"})
+    driver = tmp_path / "driver"
+    driver.mkdir()
+    module = driver / "evens_of_test.py"
+    module.write_text("def evens(record):\n    return None if record.offset % 2 else record._replace(value=b'*')\n")
+    function = {"function": "evens_of_test:evens", "sha256": hashlib.sha256(module.read_bytes()).hexdigest()}
+    plan = small_plan(tmp_path, source, target, topics, handlers=[{"topics": [topic], **function}])
+    job = Path(shutil.copy(ROOT / "spark_jobs" / "mirror.py", tmp_path / "mirror.py"))
+    with spark_standalone(tmp_path, workers=1) as master:
+        zipped = str(package_zip(tmp_path))
+        outcome = _submit(plan, job, "--master", master, "--py-files", zipped, cwd=tmp_path, python_path=str(driver))
+    assert (outcome["records"], outcome["halted"], outcome["executors"]) == (500, [], ["0"])
+    assert {row.value for rows in read_all(target, topics).values() for row in rows} == {b"*"}
 
 
 # In `make test`: executors of the same Python copy with what is shipped to them (above).

@@ -217,7 +217,7 @@ def test_flow_that_is_not_enabled_and_clusters_without_a_flow_are_ignored(tmp_pa
         ("sync.topic.acls.enabled", "true", "no counterpart", "`access PLAN`"),
         ("sync.topic.acls.enabled", "false", "not needed", "no ACL is made without"),
         ("sync.topic.configs.enabled", "false", "no counterpart", "after `restore`"),
-        ("west->east.transforms.mask.type", "Mask", "no counterpart", "stream processor"),
+        ("west->east.transforms.mask.type", "Mask", "no counterpart", "under `handlers`"),
         ("value.converter", "org.apache.kafka.connect.json.JsonConverter", "no counterpart", "copied as bytes"),
         ("topic.filter.class", "com.example.Mine", "no counterpart", "patterns"),
         ("errors.tolerance", "all", "no counterpart", "halts"),

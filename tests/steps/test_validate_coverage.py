@@ -83,7 +83,7 @@ def test_what_was_compared_of_a_topic_that_was_recreated_since_does_not_count(
     (tp,) = lab.topic("orders")
     lab.validate()
     ids = {"orders": ["another", "others"]}
-    monkeypatch.setattr("kafka_migration.validation.validate.topic_ids", lambda _ctx, _names: ids)
+    monkeypatch.setattr("kafka_migration.topics.handling.topic_ids", lambda _ctx, _names: ids)
     lab.source.delete_records(tp, 2_400)
     (it,) = lab.validate().result.partitions
     assert (it.expired, it.never_compared) == (2_400, 2_400)

@@ -40,6 +40,9 @@ class Digest:
     in such batches may be invisible to consumers of committed records (transactional), or vanish (delete horizon),
     although they are equal.
 
+    ``dropped`` and ``changed``, of the source only, count records by what the topic's handler did to them; all sums are
+    of what it left.
+
     ``unclear`` counts records whose headers' names the Java client could not decode (they are not UTF-8): Spark's Kafka
     source gives the same name for any of them.
     """
@@ -54,6 +57,8 @@ class Digest:
     proof: int = 0
     attributes: int = 0
     unclear: int = 0
+    dropped: int = 0
+    changed: int = 0
 
     @property
     def attribute_names(self) -> str:
@@ -82,6 +87,8 @@ class Digest:
             proof=(self.proof + other.proof) & _PROOF_MASK,
             attributes=self.attributes | other.attributes,
             unclear=self.unclear + other.unclear,
+            dropped=self.dropped + other.dropped,
+            changed=self.changed + other.changed,
         )
 
     @property

@@ -7,18 +7,19 @@ topics have grown meanwhile.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from kafka_migration.compare.runs import Runs
 from kafka_migration.domain.errors import StateConflict
+from kafka_migration.domain.handlers import Handler
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.names import TopicNames
 from kafka_migration.domain.offset_map import OffsetMap
 from kafka_migration.domain.skips import Skip
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
 
-FORMAT = 5
+FORMAT = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,9 @@ class PartitionRange:
     behind the pinned ones, up to which newer records of a key are looked for; those of the source up to
     ``source_mirrored`` the target has had, too; ``source_tombstones_ms`` and ``target_tombstones_ms`` how long the
     sides keep tombstones (``delete.retention.ms``).
+
+    ``handler`` is what the mirror has made of the source's records: they are compared as it makes them, and so record
+    by record.
     """
 
     topic: str
@@ -53,6 +57,7 @@ class PartitionRange:
     source_mirrored: int = 0
     source_tombstones_ms: int = 0
     target_tombstones_ms: int = 0
+    handler: Handler | None = None
 
     def __post_init__(self) -> None:
         if not (0 <= self.source_start <= self.source_end and 0 <= self.target_start <= self.target_end):
@@ -133,6 +138,7 @@ class PartitionRange:
     def as_dict(self, *, with_runs: bool = True) -> dict[str, Any]:
         """JSON types only."""
         value = {member.name: getattr(self, member.name) for member in fields(self) if member.name != "runs"}
+        value["handler"] = None if self.handler is None else asdict(self.handler)
         return {**value, "runs": self.runs.as_dict()} if with_runs else value
 
     @classmethod
@@ -140,7 +146,8 @@ class PartitionRange:
         spans = {
             name: tuple((start, end) for start, end in value.get(name, ())) for name in ("left_out", "target_left_out")
         }
-        return cls(**{**value, "runs": Runs.from_dict(value["runs"]), **spans})
+        handler = None if value["handler"] is None else Handler(**value["handler"])
+        return cls(**{**value, "runs": Runs.from_dict(value["runs"]), "handler": handler, **spans})
 
 
 def clipped(spans: Iterable[tuple[int, int]], start: int, end: int) -> tuple[tuple[int, int], ...]:
@@ -205,7 +212,7 @@ class ValidationRequest:
 
     def by_record(self, range_: PartitionRange) -> bool:
         """Whether ``range_`` is compared at record level alone."""
-        return self.level is Level.RECORD or range_.by_key
+        return self.level is Level.RECORD or range_.by_key or range_.handler is not None
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only."""

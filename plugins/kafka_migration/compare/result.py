@@ -293,6 +293,16 @@ class ValidationResult:
         return self.verdict.exit_code
 
     @property
+    def handled(self) -> dict[str, dict[str, int]]:
+        """By topic, how many of the source's records its handler dropped and changed; without topics where it did
+        neither, and those that are compared by keys."""
+        found: dict[str, Digest] = {}
+        for partition in self.partitions:
+            if partition.source is not None and (partition.source.dropped or partition.source.changed):
+                found[partition.topic] = found.get(partition.topic, Digest()) + partition.source
+        return {name: {"dropped": of.dropped, "changed": of.changed} for name, of in sorted(found.items())}
+
+    @property
     def totals(self) -> Totals:
         """Records and bytes (of keys and values) that were read."""
         source = sum_of(partition.source for partition in self.partitions if partition.source)
@@ -342,5 +352,6 @@ class ValidationResult:
                 "least": [asdict(topic) for topic in self.coverage[:_LEAST_TOPICS]],
             },
             "hints": list(self.hints),
+            "handled": self.handled,
             "partitions": [partition.as_dict(with_segments=with_segments) for partition in self.partitions],
         }

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafka_migration.domain.direction import Direction
+from kafka_migration.domain.handlers import Handler
 from kafka_migration.domain.types import Position, TopicPartition
 
 JOIN_BYTES = 256 * 1024
@@ -27,7 +28,8 @@ class Assignment:
     size small neighbouring batches are joined into one; ``most_bytes``, unless 0, up to what size the target takes any
     batch: larger ones are split. ``hold_seconds``: for so long, from when the task begins, nothing is
     appended that could make the broker forget the fence (rule 7). ``is_alone``: each of its batches is a request of its
-    own, as the source stored it, since one of them never got a clear answer.
+    own, as the source stored it, since one of them never got a clear answer. ``handler`` is what makes the target's
+    records of the source's; None leaves them as they are.
     """
 
     partition: TopicPartition
@@ -47,6 +49,7 @@ class Assignment:
     most_bytes: int = 0
     hold_seconds: float = 0.0
     is_alone: bool = False
+    handler: Handler | None = None
 
     def __post_init__(self) -> None:
         if self.position.target != self.fence_end + self.position.records:

@@ -7,11 +7,13 @@ import os
 import stat
 import tempfile
 import zipfile
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafka_migration.domain.errors import BadInput
+from kafka_migration.domain.handlers import Handler, source_file
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -31,6 +33,14 @@ def ship(context: SparkContext) -> None:
     is_local = (context.master or "").partition("[")[0] == "local"
     if not is_zipped() and not (is_local and str(_ROOT.parent) in os.environ.get("PYTHONPATH", "").split(os.pathsep)):
         context.addPyFile(str(package_zip()))
+
+
+def ship_handlers(context: SparkContext, handlers: Iterable[Handler]) -> None:
+    """Have executors find the modules of handlers. Those in packages they must have themselves: a part of a package
+    would hide the rest. Raises BadInput for one that is not here."""
+    for path in dict.fromkeys(source_file(handler.function) for handler in handlers):
+        if path:
+            context.addPyFile(path)
 
 
 def package_zip(directory: Path | None = None) -> Path:

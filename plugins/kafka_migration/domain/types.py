@@ -33,6 +33,7 @@ class Halt(enum.StrEnum):
     TOPIC_MISSING = "TOPIC_MISSING"
     NO_PARTITION = "NO_PARTITION"
     REFUSED = "REFUSED"
+    HANDLER = "HANDLER"
 
 
 class Desired(enum.StrEnum):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 
+from kafka_migration.domain.errors import Fatal
 from kafka_migration.domain.listing import listed
 from kafka_migration.groups.looks import MOVABLE_PROTOCOLS
 from kafka_migration.groups.record import GroupRecord
@@ -23,6 +24,7 @@ from kafka_migration.inventory.facts import (
     warned,
 )
 from kafka_migration.migration.joined import names_of
+from kafka_migration.topics import handling
 from kafka_migration.topics.declared import KIND, Action
 from kafka_migration.topics.specs import is_old_format
 from kafka_migration.waves.sizing import ASSUMED_BYTES_PER_SECOND, copy_seconds, with_margin
@@ -47,6 +49,25 @@ def matches(facts: Facts) -> Finding:
     if unused := sorted(set(range(len(mirror.dedicated_streams))) - mirror.by_streams(topics).keys()):
         return warned(
             f"{evidence}; no topic belongs to {listed(f'mirror.dedicated_streams[{at}]' for at in unused)}",
+            "correct its topics (a pattern must match the whole name, and the first entry that matches counts)",
+        )
+    return passed(evidence)
+
+
+def handlers(facts: Facts) -> Finding:
+    """Handlers are here as the plan means them, and may be used for their topics."""
+    plan, topics = facts.ctx.plan, facts.inventory.topics
+    used = handling.used(facts.ctx, topics)
+    try:
+        handling.load(used)
+        handling.require_keys(facts.ctx, used)
+    except Fatal as error:
+        return failed(error.message, error.remedy)
+    evidence = listed(f"{topic}: {handler.function} (SHA-256 {handler.sha256})" for topic, handler in used.items())
+    matched = {handler.function for handler in used.values()}
+    if unused := [f"handlers[{at}]" for at, each in enumerate(plan.handlers or ()) if each.function not in matched]:
+        return warned(
+            f"no topic belongs to {listed(unused)}{'; ' if evidence else ''}{evidence}",
             "correct its topics (a pattern must match the whole name, and the first entry that matches counts)",
         )
     return passed(evidence)

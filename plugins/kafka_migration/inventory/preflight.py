@@ -96,7 +96,7 @@ def check(ctx: Context, *, environ: Mapping[str, str] | None = None) -> Prefligh
     results = [_reachable(ctx.source), _reachable(ctx.target)]
     taken: Inventory | None = None
     waves: Waves | None = None
-    checks = (*CHECKS, *_of_names(ctx), *_of_waves(ctx))
+    checks = (*CHECKS, *_of_names(ctx), *_of_handlers(ctx), *_of_waves(ctx))
     do_answer = all(result.verdict is Verdict.PASS for result in results)
     results += [_sent_in_clear(cluster) for cluster in (ctx.source, ctx.target) if cluster.connection.sent_in_clear]
     if do_answer:
@@ -127,6 +127,10 @@ def wave_checks(facts: Facts) -> Gate:
 
 def _of_names(ctx: Context) -> tuple[tuple[str, Callable[[Facts], Finding]], ...]:
     return () if ctx.plan.topic_names.are_same else (("names on the target", on_selected.names_on_target),)
+
+
+def _of_handlers(ctx: Context) -> tuple[tuple[str, Callable[[Facts], Finding]], ...]:
+    return () if ctx.plan.handlers is None else (("handlers", on_selected.handlers),)
 
 
 def _of_waves(ctx: Context) -> tuple[tuple[str, Callable[[Facts], Finding]], ...]:

@@ -99,6 +99,12 @@ MEANINGS: Mapping[Halt, Meaning] = {
         " target topic (and message.max.bytes, replica.fetch.max.bytes of its brokers), then"
         f" {_AT}, or that of the next batch (given there too) to give this one's records up",
     ),
+    Halt.HANDLER: Meaning(
+        meaning="the topic's handler raised an error, returned what no record is, or is not there",
+        remedy="correct the function, and its sha256 in the plan (`check` shows it); have the same module on every"
+        f" executor; then {_AT}, or, once what is before the record is copied, that of the next record (given there"
+        " too) to give the record up",
+    ),
     Halt.NO_PARTITION: Meaning(
         meaning="the source topic has a partition that the target topic lacks, and it could not be added",
         remedy="read the reason in the detail (Alter on the target topic is needed, and no policy against it); add the"

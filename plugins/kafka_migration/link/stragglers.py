@@ -22,10 +22,12 @@ from kafka_migration.copy.driver import headers
 from kafka_migration.domain import ledger
 from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import CouldNotFindOut, Refused
+from kafka_migration.domain.handlers import Handle, HandlerFailed
+from kafka_migration.domain.handlers import Record as Handed
 from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.domain.listing import listed
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.kafka.forwarding import Forwarder
+from kafka_migration.kafka.forwarding import Forwarder, Record
 from kafka_migration.link import lifecycle, reverse, switched
 from kafka_migration.link.switched import SwitchState
 from kafka_migration.migration import cancellation
@@ -367,11 +369,32 @@ def _copy(ctx: Context, forwarder: Forwarder, stray: Stray, before: Progress | N
         topic_id = ctx.source.topics([tp.topic])[tp.topic].topic_id
         before = Progress(topic_id=topic_id, start=stray.start, end=stray.start)
     progress = before
-    for records, end in forwarder.read(tp, max(before.end, stray.start), stray.end, stray.batches):
+    handle = None if (handler := ctx.plan.handler_of(tp.topic)) is None else handler.load()
+    for read, end in forwarder.read(tp, max(before.end, stray.start), stray.end, stray.batches):
+        records = read if handle is None else _handled(tp, read, handle)
         offsets = forwarder.commit(tp, records, _key(ctx, tp), partial(_stored, progress, end))
         progress = progress.further(end, offsets)
         ctx.log(f"{tp}: {progress.records:,} records forwarded, up to source offset {progress.end}")
     return progress
+
+
+def _handled(tp: TopicPartition, records: Iterable[Record], handle: Handle) -> list[Record]:
+    """As the mirror would have copied them."""
+    found = []
+    for record in records:
+        # Where there is none, this is 0 here, and -1 for handlers.
+        before = Handed(record.key, record.value, tuple(record.headers), record.timestamp or -1, record.offset)
+        try:
+            after = handle(before)
+        except HandlerFailed as error:
+            raise Refused(f"{tp}: {error}", remedy="correct the handler, or give the records up (--give-up)") from error
+        if after is not None:
+            found.append(
+                record._replace(
+                    key=after.key, value=after.value, headers=[*after.headers], timestamp=max(0, after.timestamp)
+                )
+            )
+    return found
 
 
 def _stored(progress: Progress, end: int, offsets: Sequence[int]) -> bytes:

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from kafka_migration.domain import ledger
 from kafka_migration.domain.direction import HOME, SOURCE, TARGET, Direction, Side
 from kafka_migration.domain.errors import ClusterUnreachable, NotAuthorized, Refused
+from kafka_migration.domain.handlers import Handler
 from kafka_migration.kafka.cluster import Cluster, Role
 from kafka_migration.kafka.lookup import find_connection
 from kafka_migration.kafka.renamed import renamed
@@ -198,6 +199,11 @@ class Context:
     def selects_group(self, group: str) -> bool:
         """Whether ``group`` is one of the plan, and in scope."""
         return self.plan.groups.matches(group) and self.scope.has_group(group)
+
+    def handler_of(self, topic: str) -> Handler | None:
+        """What the plan has made of records of ``topic`` by this context's link: on the way back they stay as they
+        are."""
+        return self.plan.handler_of(topic) if self.direction is Direction.FORWARD else None
 
     def own(self, name: str) -> str:
         """``name`` of the journal as this link's own."""

@@ -74,6 +74,7 @@ def _table(*rows: tuple[Counterpart, str]) -> dict[str, Counterpart]:
 
 _TUNING = not_needed("tunes a Java client; mirror.num_streams says how much is copied at once, `throttle` how fast")
 _METRICS = no_counterpart("`status --json` and `lag --json` are what can be monitored")
+_HANDLER = no_counterpart("no code in Java is run: write it as a function in Python, and name that under `handlers`")
 _CONNECT = not_needed("of Connect's worker; the mirror runs on Spark")
 _DESERIALIZED = not_needed("records are copied as bytes")
 _OFFSETS = not_needed("offsets are translated exactly, from a map that is written with the records")
@@ -131,10 +132,7 @@ FLOW: Mapping[str, Counterpart] = _table(
         not_needed("nothing is skipped: a record that cannot be copied halts its partition, and `status` names it"),
         "errors.log.enable errors.log.include.messages errors.retry.delay.max.ms errors.retry.timeout errors.tolerance",
     ),
-    (
-        no_counterpart("records are copied as they are; have a stream processor change them, behind the migration"),
-        "transforms predicates",
-    ),
+    (_HANDLER, "transforms predicates"),
     (taken("naming.separator, unless the policy keeps names"), "replication.policy.separator"),
     (
         not_needed("its own state stands in topics called kafka-migration.*"),
@@ -266,10 +264,7 @@ FIRST: Mapping[str, Counterpart] = _table(
     (taken("the target's connection"), "producer.config"),
     (taken("topics.include"), "include whitelist"),
     (taken("mirror.num_streams"), "num.streams"),
-    (
-        no_counterpart("records are copied as they are; have a stream processor change them, behind the migration"),
-        "message.handler message.handler.args",
-    ),
+    (_HANDLER, "message.handler message.handler.args"),
     (not_needed("a record that cannot be copied halts its partition alone"), "abort.on.send.failure"),
     (not_needed("positions are written with the records"), "offset.commit.interval.ms"),
     (

@@ -25,6 +25,7 @@ from pydantic import (
 
 from kafka_migration.domain.digest import digest_of
 from kafka_migration.domain.direction import SOURCE, TARGET, Side
+from kafka_migration.domain.handlers import FUNCTION, Handler
 from kafka_migration.domain.names import SAME, TopicNames
 from kafka_migration.plans.access import Access
 from kafka_migration.plans.alerts import Alerts
@@ -167,6 +168,30 @@ class Mirror(PlanModel):
     @model_serializer(mode="wrap")
     def _without_what_is_not_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         return without_unused(dump(self), "dedicated_streams")
+
+
+class TopicHandler(PlanModel):
+    """A Python function that changes or drops records of some topics on their way to the target."""
+
+    topics: Annotated[Patterns, Field(min_length=1)]
+    """Regular expressions; each matches whole names of topics. A topic belongs to the first entry that matches it; one
+    that none matches is copied byte for byte."""
+
+    function: Annotated[str, Field(pattern=rf"^{FUNCTION}$", max_length=500)]
+    """The function, as package.module:name. It is given a record (kafka_migration.domain.handlers.Record), and returns
+    that, another one in its place, or None, which drops it. Spark's executors must have its module."""
+
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+    """SHA-256 of the module's file, which `check` shows. No other code is run; without it, nothing is copied."""
+
+    keeps_keys: bool = False
+    """Each record keeps its key, and whether it has a value, and none is dropped: what is not so stops its partition.
+    Must be true for compacted topics."""
+
+    @property
+    def handler(self) -> Handler:
+        """For who copies and compares."""
+        return Handler(function=self.function, sha256=self.sha256 or "", keeps_keys=self.keeps_keys)
 
 
 class LagGateSettings(PlanModel):
@@ -422,6 +447,9 @@ class Plan(PlanModel):
     mirror: Mirror = Mirror()
     """The running copy."""
 
+    handlers: Annotated[tuple[TopicHandler, ...], Field(min_length=1)] | None = None
+    """Functions that change or drop records on their way to the target; null for none."""
+
     lag_gate: LagGateSettings = LagGateSettings()
     """When the mirror counts as caught up."""
 
@@ -558,6 +586,10 @@ class Plan(PlanModel):
     def topic_names(self) -> TopicNames:
         """How topics are called on the target."""
         return self.naming.names if isinstance(self.naming, Naming) else SAME
+
+    def handler_of(self, topic: str) -> Handler | None:
+        """What changes records of ``topic`` on their way to the target; None where they are copied as they are."""
+        return next((each.handler for each in self.handlers or () if matches_any(each.topics, topic)), None)
 
     def connection(self, side: Side) -> str:
         """The id of the connection to the cluster ``side``."""

@@ -33,7 +33,7 @@ from kafka_migration.migration.history import phase, remember_beginning
 from kafka_migration.state.link import LinkTopic
 from kafka_migration.steps import outlook
 from kafka_migration.steps.step import Decision
-from kafka_migration.topics import create, delete
+from kafka_migration.topics import create, delete, handling
 from kafka_migration.topics.declared import INTENT, Action, TopicStep, steps
 
 if TYPE_CHECKING:
@@ -249,7 +249,13 @@ def _wrong(ctx: Context, topics: Sequence[str], seconds: float) -> dict[str, tup
     """Why topics cannot be compared now, with what helps."""
     if not topics:
         return {}
-    wrong = _by_configs(ctx, topics)
+    wrong = _by_configs(ctx, topics) | {
+        topic: (
+            f"its handler ({handler.function}) drops or changes records, and MirrorMaker's copy is of all as they are",
+            "delete it on the target, and let the mirror copy it; or have no handler match it",
+        )
+        for topic, handler in handling.used(ctx, topics).items()
+    }
     pinned, intents = ctx.link.topics(), ctx.journal.all(INTENT)
     for topic in set(topics) & pinned.keys() - intents.keys():
         wrong[topic] = (f"link {ctx.link.name} has copied it before", "`status` shows where it stands")

@@ -37,7 +37,7 @@ from kafka_migration.migration.joined import mirror_began
 from kafka_migration.plans.patterns import matches_any
 from kafka_migration.state.link import LinkTopic, Wish
 from kafka_migration.steps import recopy
-from kafka_migration.topics import keeping, restore
+from kafka_migration.topics import handling, keeping, restore
 from kafka_migration.topics.create import TargetGrowth
 from kafka_migration.topics.declared import AGAIN
 
@@ -47,8 +47,11 @@ if TYPE_CHECKING:
 
 
 def check(ctx: Context) -> list[str]:
-    """The topics to mirror; raises what :func:`kafka_migration.inventory.plan_changes.to_mirror` raises."""
-    return plan_changes.to_mirror(ctx)
+    """The topics to mirror; raises what :func:`kafka_migration.inventory.plan_changes.to_mirror` raises, and
+    :func:`kafka_migration.topics.handling.require`."""
+    topics = plan_changes.to_mirror(ctx)
+    handling.require(ctx, topics)
+    return topics
 
 
 def pin(ctx: Context, names: Sequence[str] = (), is_new: bool = False) -> list[LinkTopic]:
@@ -112,6 +115,7 @@ def apply(
         reverse.check(ctx)
         # No mirror runs by a link while the switch that has begun it may still be given up.
         switched.require_none_under_way(ctx.before())
+        handling.require(ctx, ctx.link.topics())
         _keep_records(ctx)
     for topic in sorted(ctx.journal.all(AGAIN)):
         ctx.log(f"{topic} is not mirrored: copying it again has not finished; `mirror --again {topic}` finishes it")
@@ -121,10 +125,11 @@ def apply(
     ctx.link.record_run({"state": "running", "at": ctx.stamp()})
     if throttle_bytes_per_second is not None:
         ctx.link.throttle(Throttle(bytes_per_second=throttle_bytes_per_second, by="mirror --throttle", at=ctx.stamp()))
-    stated = ctx.plan.mirror
+    stated, growth = ctx.plan.mirror, TargetGrowth(ctx, pin) if is_first else None
     settings = Settings(
         streams=stated.num_streams,
         dedicated=[_dedicated(each) for each in stated.dedicated_streams],
+        handler_of=ctx.handler_of if growth is None else growth.handler_of,
         epoch_seconds=stated.epoch_seconds,
         held_open=KEEPS_RECORDS,
     )
@@ -136,7 +141,7 @@ def apply(
         direction=ctx.direction,
         runner=runner,
         settings=settings,
-        growth=TargetGrowth(ctx, pin) if is_first else None,
+        growth=growth,
         log=ctx.log,
         interrupted=interrupted,
         # Groups have positions on the source from before, all of them.

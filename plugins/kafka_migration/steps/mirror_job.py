@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kafka_migration.copy.driver.mirror import MirrorEnd
+from kafka_migration.copy.package import ship_handlers
 from kafka_migration.copy.session import close_session, open_session
 from kafka_migration.copy.spark import SparkRunner
 from kafka_migration.domain.errors import MigrationError
@@ -51,6 +52,8 @@ def run(
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda received, _frame: asked.append(received))
         try:
+            if not back:
+                ship_handlers(session.sparkContext, [each.handler for each in plan.handlers or ()])
             if submission:
                 mirror_watch.require_newest(ctx, submission)
             with schemas.following(ctx):

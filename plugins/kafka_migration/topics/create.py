@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.errors import CouldNotFindOut, Refused
+from kafka_migration.domain.handlers import Handler
 from kafka_migration.domain.listing import listed
 from kafka_migration.domain.waiting import tries
 from kafka_migration.kafka.errors import TopicExists
@@ -290,6 +291,10 @@ class TargetGrowth:
         if record is not None and record["spec"]["partitions"] != partitions:
             record["spec"]["partitions"] = partitions
             ctx.journal.record(KIND, topic, record)
+
+    def handler_of(self, topic: str) -> Handler | None:
+        """The handler of a topic, by the plan that joined last."""
+        return self._ctx.handler_of(topic)
 
     def follow(self) -> Mapping[str, LinkTopic]:
         """Go by the plan that joined last. Pin what `create` has made for it since, and with

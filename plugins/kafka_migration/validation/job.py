@@ -14,6 +14,8 @@ record     every record, by a reader that shares no code with the mirror (:mod:`
            and a little of it once more by Spark's own Kafka source (:mod:`kafka_migration.compare.records.confirm`)
 sampled    batch level everywhere; record level again where that found a difference, and on a random share of segments
 =========  ===========================================================================================================
+
+Compacted logs, and topics with handlers, are read at record level always.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ from kafka_migration.compare.records.spark_source import Connections
 from kafka_migration.compare.request import PartitionRange, ValidationRequest
 from kafka_migration.compare.segments import cut
 from kafka_migration.compare.session import open_session
-from kafka_migration.copy.package import ship
+from kafka_migration.copy.package import ship, ship_handlers
 from kafka_migration.copy.session import close_session
 from kafka_migration.domain.errors import BadInput, MigrationError
 from kafka_migration.domain.levels import Level, sample_size, stratified
@@ -93,6 +95,7 @@ def answer(request: ValidationRequest, *, master: str | None = None) -> DigestRe
     secrets |= {properties[name] for properties in connections.values() for name in _SECRET & properties.keys()}
     try:
         ship(session.sparkContext)
+        ship_handlers(session.sparkContext, [range_.handler for range_ in request.ranges if range_.handler])
         return run(
             session,
             request,
@@ -154,7 +157,8 @@ def run(
     }
     read = partial(reading.run, spark, request, leaders=_leaders(request, wires), secrets=secrets, log=log)
     by_key = [range_ for range_ in request.ranges if range_.by_key]
-    others = [range_ for range_ in request.ranges if not range_.by_key]
+    handled = [range_ for range_ in request.ranges if range_.handler is not None and not range_.by_key]
+    others = [range_ for range_ in request.ranges if range_.handler is None and not range_.by_key]
     first = RECORD if request.level is Level.RECORD else BATCH
     found = read(others, orders[first], on_read=on_read) if others else []
     second: list[SegmentOutcome] = []
@@ -166,6 +170,8 @@ def run(
                 f"reading {len(chosen)} of {len(found)} segments again, record by record (seed {request.seed}): {shown}"
             )
             second = read(_ranges_of(request, chosen), orders[RECORD], on_read=on_read)
+    if handled:
+        found += read(handled, orders[RECORD], on_read=on_read)
     if by_key:
         found += outcomes(spark, request, by_key, orders[RECORD], secrets=secrets, on_read=on_read, log=log)
     by_record = [one for one in found if one.level == RECORD]

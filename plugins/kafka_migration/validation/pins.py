@@ -59,7 +59,7 @@ def pin(ctx: Context, partitions: Iterable[TopicPartition]) -> Pins:
     maps, skips, extras = ctx.link.offset_maps(reached), ctx.link.skips(), ctx.link.extras()
     targets = own(ctx, ctx.destination.ends(reached), ctx.direction.destination)
     still = _at_rest(ctx, sources, reached)
-    compacted = compaction(ctx, {tp.topic for tp in reached})
+    traits = topic_traits(ctx, {tp.topic for tp in reached})
     ranges, firsts = [], {}
     for tp in reached:
         firsts[tp] = next((run.source for run in maps[tp].runs()), sources[tp].start)
@@ -72,7 +72,7 @@ def pin(ctx: Context, partitions: Iterable[TopicPartition]) -> Pins:
             extras=extras.get(tp, ()),
             whole=tp in still,
         )
-        ranges.append(replace(range_, **compacted[tp.topic]))
+        ranges.append(replace(range_, **traits[tp.topic]))
     return Pins(
         at=at,
         ranges=tuple(ranges),
@@ -122,7 +122,7 @@ def pin_again(ctx: Context, ranges: Sequence[PartitionRange]) -> tuple[Partition
         except NotMirroredYet:
             ctx.log(f"{range_.tp}: the source has expired up to {start}, beyond what was mirrored")
             continue
-        kept = {name: getattr(range_, name) for name in _COMPACTION}
+        kept = {name: getattr(range_, name) for name in _TRAITS}
         found.append(replace(new, **kept, target_end=max(new.target_start, range_.target_end)))
     return tuple(found)
 
@@ -175,11 +175,11 @@ def _may_others_write(ctx: Context) -> bool:
     return was_drained(ctx) or ctx.direction is Direction.REVERSE
 
 
-_COMPACTION = ("compacted", "target_compacted", "source_tombstones_ms", "target_tombstones_ms")
+_TRAITS = ("compacted", "target_compacted", "source_tombstones_ms", "target_tombstones_ms", "handler")
 
 
-def compaction(ctx: Context, topics: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """By topic, whether each side compacts it, and how long it keeps tombstones: as fields of a range."""
+def topic_traits(ctx: Context, topics: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """By topic, whether each side compacts it, how long it keeps tombstones, and its handler: as fields of a range."""
     names = sorted(topics)
     sides = []
     for cluster in (ctx.origin, ctx.destination):
@@ -196,6 +196,7 @@ def compaction(ctx: Context, topics: Iterable[str]) -> dict[str, dict[str, Any]]
             "target_compacted": target[name][0],
             "source_tombstones_ms": source[name][1],
             "target_tombstones_ms": target[name][1],
+            "handler": ctx.handler_of(name),
         }
         for name in names
     }

@@ -2,9 +2,9 @@
 
 A segment that was found equal is kept with its bounds on both sides, a hash of the map between, counts and digests, the
 topics' ids, and the leader epochs that both logs had when their ends were pinned. It is read again if a bound changed,
-the offset map has something else for it, either log was truncated beneath it since (its epoch ends before the segment
-by now), it is too old, or a person asks for everything. The newest segment is kept as far as it reaches: a later
-validation goes on behind it, since digests add up. One that is not equal is always read again.
+the offset map has something else for it, the topic has another handler, either log was truncated beneath it since (its
+epoch ends before the segment by now), it is too old, or a person asks for everything. The newest segment is kept as far
+as it reaches: a later validation goes on behind it, since digests add up. One that is not equal is always read again.
 
 The level sampled rests on its sample. So what was found equal by its bytes is settled only once a sample of it has been
 read, too; of what a run of level batch left, or one that was killed before, or could not read its sample, the next one

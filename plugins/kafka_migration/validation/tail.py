@@ -1,7 +1,8 @@
-"""The tail: what was copied since the last validation, compared batch by batch in this very process.
+"""The tail: what was copied since the last validation, compared batch by batch in this very process (record by record,
+where topics have handlers).
 
 It is short, since whoever moves producers has validated before, and they wait meanwhile: a Spark job takes longer to
-begin than they should. What only record level compares (compacted topics) is left to `validate`.
+begin than they should. What is compared by keys (compacted topics) is left to `validate`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from kafka_migration.compare.request import PartitionRange
 from kafka_migration.domain.errors import CouldNotFindOut, Refused
 from kafka_migration.domain.listing import listed
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
-from kafka_migration.validation.pins import compaction, own
+from kafka_migration.validation.pins import own, topic_traits
 from kafka_migration.validation.record import equal_up_to, kept, rewound_since
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Tail:
             )
             before = {}
         self._since = {tp: min(end, before.get(tp, end)) for tp, end in here.items()}
-        self._compaction = compaction(ctx, {tp.topic for tp in here})
+        self._traits = topic_traits(ctx, {tp.topic for tp in here})
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="tail")
         self._begun: list[Future[list[SegmentOutcome]]] = []
         self._ranges: list[PartitionRange] = []
@@ -85,7 +86,7 @@ class Tail:
                     skips=skips.get(tp, ()),
                     extras=extras.get(tp, ()),
                 ),
-                **self._compaction[tp.topic],
+                **self._traits[tp.topic],
             )
             for tp, (since, end) in sorted(wanted.items())
         ]
@@ -128,11 +129,18 @@ class Tail:
 def read(ctx: Context, ranges: Sequence[PartitionRange]) -> list[SegmentOutcome]:
     """Both sides of ``ranges``, each as one segment."""
     # Imported here: most commands compare nothing.
-    from kafka_migration.compare.batches.task import obey
+    from kafka_migration.compare.job import BATCH, RECORD, obey
 
     wires = {SOURCE: ctx.origin.wire(), TARGET: ctx.destination.wire()}
-    orders = Orders(level="batch", committed=True, seconds=LONG_SECONDS, wires=wires)
-    return obey(orders, [(0, range_) for range_ in ranges]).outcomes
+    found = []
+    for level, mine in (
+        (BATCH, [range_ for range_ in ranges if range_.handler is None]),
+        (RECORD, [range_ for range_ in ranges if range_.handler is not None]),
+    ):
+        if mine:
+            orders = Orders(level=level, committed=True, seconds=LONG_SECONDS, wires=wires)
+            found += obey(orders, [(0, range_) for range_ in mine]).outcomes
+    return found
 
 
 def _here(ctx: Context) -> dict[TopicPartition, int]:

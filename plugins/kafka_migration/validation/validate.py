@@ -29,7 +29,8 @@ from kafka_migration.groups import parity
 from kafka_migration.kafka.lookup import stated, variable_of
 from kafka_migration.link import reverse
 from kafka_migration.migration.reports import Place, local_site, made, write_text
-from kafka_migration.topics.declared import mirrored, topic_ids
+from kafka_migration.topics import handling
+from kafka_migration.topics.declared import mirrored
 from kafka_migration.validation.comparison import Comparison
 from kafka_migration.validation.explain import OpenLogs, drilled
 from kafka_migration.validation.job import write_json
@@ -62,7 +63,8 @@ _TOOLS = Tools()
 class Validation:
     """How it ended: our result, the suite's answer, and where the Data Docs are.
 
-    ``topic_ids`` are the ids on source and target of each topic that was compared: a verdict is not of a name.
+    ``topic_ids`` are the ids on source and target of each topic that was compared, and its handler, if it has one: a
+    verdict is not of a name.
     ``consumers`` is what consumers depend on besides records (:func:`parity.section`), which is not in the verdict.
     """
 
@@ -138,7 +140,8 @@ def apply(
         ctx = replace(ctx, segments=ctx.segments.apart())
     partitions = _partitions(ctx, topics)
     # Before anything is pinned: what is found must not be of a topic that is recreated meanwhile.
-    ids = topic_ids(ctx, sorted({tp.topic for tp in partitions}))
+    handling.require(ctx, names := sorted({tp.topic for tp in partitions}))
+    ids = handling.topic_ids(ctx, names)
     id, level = str(uuid.uuid4()), level or Level(ctx.plan.validation.level)
     segments = Segments(ctx, ids, run=id, full=full, level=level)
     run = tools.run or _local(ctx, spark_master, segments.line)

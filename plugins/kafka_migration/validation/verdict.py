@@ -17,7 +17,8 @@ from kafka_migration.compare.result import Coverage, Equality, worst
 from kafka_migration.domain.checks import CheckResult, Verdict
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.listing import listed
-from kafka_migration.topics.declared import mirrored, topic_ids
+from kafka_migration.topics import handling
+from kafka_migration.topics.declared import mirrored
 from kafka_migration.validation.record import compared, kept, notes, rewound_since, which
 
 if TYPE_CHECKING:
@@ -121,12 +122,12 @@ def _too_few(ctx: Context, found: dict[str, Any]) -> _Doubt | None:
 def _of_others(ctx: Context, found: dict[str, Any]) -> _Doubt | None:
     if "topics" not in found and "topic_ids" not in found:
         return Verdict.UNCHECKED, ", but not of which topics, by their ids", "run `validate` again"
-    now, seen = topic_ids(ctx, mirrored(ctx)), compared(found)
+    now, seen = handling.topic_ids(ctx, mirrored(ctx)), compared(found)
     others = [name for name, ids in sorted(now.items()) if name in seen and seen[name].which != which(ids)]
     if not others:
         return None
-    remedy = "find out who recreated them; then mirror and validate them again"
-    return Verdict.FAIL, f", of other topics than those that are there now: {listed(others)}", remedy
+    remedy = "validate them again; if they were recreated, find out who did so, and mirror them first"
+    return Verdict.FAIL, f", of other topics than are there now, or by other handlers: {listed(others)}", remedy
 
 
 def _of_earlier_link(ctx: Context, found: dict[str, Any]) -> _Doubt | None:

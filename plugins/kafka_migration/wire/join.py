@@ -17,6 +17,7 @@ and is left to the general way.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -99,10 +100,13 @@ class Piece(NamedTuple):
     @property
     def continues(self) -> int:
         """The source offset that would go on with its last run."""
-        if not self.runs:
-            return self.header.base_offset + self.header.records
-        last = self.runs[-1]
+        last = self.all_runs[-1]
         return last.source + self.header.records - last.before
+
+    @property
+    def all_runs(self) -> tuple[Run, ...]:
+        """Its runs, also where it is one row."""
+        return self.runs or (Run(0, self.header.base_offset, self.header.leader_epoch),)
 
     @property
     def epoch(self) -> int:
@@ -247,17 +251,25 @@ class _Made:
 
     def piece(self, codec: int, max_timestamp: int, end: int, joined: int) -> Piece:
         """What has become of ``joined`` batches that reach to source offset ``end``. Holds a record at the least."""
-        runs = self.runs
-        batch = assemble(
-            attributes=codec,
-            base_timestamp=self.base_timestamp,
-            max_timestamp=max_timestamp,
-            count=self.count,
-            payload=codecs.compress(codec, b"".join(self.out)),
-            base_offset=runs[0].source,
-            leader_epoch=runs[0].epoch,
-        )
-        return Piece(parse_header(batch), memoryview(batch), end, joined, tuple(runs) if len(runs) > 1 else ())
+        times = (self.base_timestamp, max_timestamp)
+        return as_piece(codec, times, b"".join(self.out), self.count, self.runs, end, joined)
+
+
+def as_piece(
+    codec: int, times: tuple[int, int], section: bytes, count: int, runs: Sequence[Run], end: int, joined: int
+) -> Piece:
+    """``count`` records, encoded as ``section``, as one batch. ``times``: from which timestamp theirs are counted, and
+    the latest one."""
+    batch = assemble(
+        attributes=codec,
+        base_timestamp=times[0],
+        max_timestamp=times[1],
+        count=count,
+        payload=codecs.compress(codec, section),
+        base_offset=runs[0].source,
+        leader_epoch=runs[0].epoch,
+    )
+    return Piece(parse_header(batch), memoryview(batch), end, joined, tuple(runs) if len(runs) > 1 else ())
 
 
 def _move(data: bytes, count: int, shift: int, first: int, out: list[bytes | memoryview]) -> None:

@@ -9,6 +9,7 @@ of a committed transaction             as any other: its producer made sure of i
 of an aborted one; a marker; emptied   nothing: the position moves past it
 compacted; LogAppendTime               one without gaps, with CreateTime
 of format v0 or v1                     one of format v2 (:mod:`kafka_migration.wire.old_formats`)
+of a topic with a handler              what that makes of it (:mod:`kafka_migration.wire.handled`)
 =====================================  =================================================================================
 """
 
@@ -18,7 +19,7 @@ import struct
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
-from kafka_migration.wire import codecs
+from kafka_migration.domain.handlers import Handle
 from kafka_migration.wire.aborted import aborted_batches, is_left_out
 from kafka_migration.wire.batch import (
     CONTROL,
@@ -26,15 +27,14 @@ from kafka_migration.wire.batch import (
     TRANSACTIONAL,
     BatchHeader,
     CorruptBatch,
-    assemble,
     has_more,
     next_batch,
-    parse_header,
     verify_crc,
 )
+from kafka_migration.wire.handled import handled, remade
 from kafka_migration.wire.join import Piece, Run, join, reencoded, singles, small_neighbours
 from kafka_migration.wire.old_formats import old_messages
-from kafka_migration.wire.records import RawRecord, as_long, encode_records, raw_records
+from kafka_migration.wire.records import RawRecord, raw_records
 
 _OFFSET = struct.Struct(">q")
 _ODD = LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
@@ -47,15 +47,18 @@ def pieces(
     aborted: Sequence[tuple[int, int]] = (),
     join_bytes: int = 0,
     most_bytes: int = 0,
+    handle: Handle | None = None,
 ) -> Iterator[Piece]:
     """All that is complete in ``records`` from source offset ``since`` on, in order.
 
     ``aborted``: as the fetch returned them. Small batches are joined to at most ``join_bytes``; 0 joins none. Where the
     target has refused larger ones, batches are split to at most ``most_bytes``. A response may begin with a batch that
-    starts before ``since``, and may end with a partial one, which is left out. Raises CorruptBatch where a batch is
-    damaged, after everything before it.
+    starts before ``since``, and may end with a partial one, which is left out. Records are what ``handle`` makes of
+    them. Raises CorruptBatch where a batch is damaged, and HandlerFailed, after everything before it.
     """
     found = _pieces(records, since, aborted, join_bytes)
+    if handle is not None:
+        found = (part for piece in found for part in handled(piece, handle))
     if not most_bytes:
         return found
     return (part for piece in found for part in split(piece, most_bytes))
@@ -138,7 +141,7 @@ def split(piece: Piece, most_bytes: int) -> Iterator[Piece]:
         yield piece
         return
     records = list(raw_records(header, piece.batch))
-    runs = piece.runs or (Run(0, header.base_offset, header.leader_epoch),)
+    runs = piece.all_runs
     middle = len(records) // 2
     yield from split(_part(piece, records, runs, 0, middle), most_bytes)
     yield from split(_part(piece, records, runs, middle, len(records)), most_bytes)
@@ -151,18 +154,9 @@ def _part(piece: Piece, records: Sequence[RawRecord], runs: Sequence[Run], low: 
         Run(0, first.source + low - first.before, first.epoch),
         *(run._replace(before=run.before - low) for run in runs if low < run.before < high),
     ]
-    header = piece.header
-    batch = assemble(
-        attributes=header.codec,
-        base_timestamp=header.base_timestamp,
-        max_timestamp=max(as_long(header.base_timestamp + record.timestamp_delta) for record in records[low:high]),
-        count=high - low,
-        payload=codecs.compress(header.codec, encode_records(records[low:high])),
-        base_offset=mine[0].source,
-        leader_epoch=mine[0].epoch,
-    )
+    header, part = piece.header, records[low:high]
     end = piece.end if high == len(records) else last.source + high - last.before
-    return Piece(parse_header(batch), memoryview(batch), end, 1, tuple(mine) if len(mine) > 1 else ())
+    return remade(header, part, mine, end)
 
 
 def _run_of(runs: Sequence[Run], index: int) -> Run:

@@ -6,12 +6,13 @@ protocol guide, "Record").
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from kafka_migration.wire import codecs
 from kafka_migration.wire.batch import HEADER_BYTES, BatchHeader, CorruptBatch, assemble, parse_header
 
+Header = tuple[bytes, bytes | None]
 _HALF = 1 << 63
 #: Zigzag varints of one byte, by their value: of 0 to 63, and, counted from the end, of -1 to -64.
 _ONE_BYTE = [bytes([(value << 1) ^ (value >> 63)]) for value in (*range(64), *range(-64, 0))]
@@ -93,7 +94,36 @@ def records_of(header: BatchHeader, data: bytes) -> Iterator[RawRecord]:
 
 def new_record(key: bytes | memoryview | None, value: bytes | memoryview | None) -> RawRecord:
     """A record without headers, whose deltas are 0."""
-    return RawRecord(0, 0, 0, _field(key) + _field(value) + write_varint(0))
+    return RawRecord(0, 0, 0, encode_contents(key, value, ()))
+
+
+def encode_contents(
+    key: bytes | memoryview | None, value: bytes | memoryview | None, headers: Collection[Header]
+) -> bytes:
+    """Key, value and headers, as they stand in a record."""
+    parts = [_field(key), _field(value), write_varint(len(headers))]
+    parts += (_field(part) for header in headers for part in header)
+    return b"".join(parts)
+
+
+def contents(rest: bytes) -> tuple[bytes | None, bytes | None, list[Header]]:
+    """The inverse: key, value and headers of a record. Raises :class:`CorruptBatch` if they cannot be read."""
+    headers: list[Header] = []
+    try:
+        key, at = _sized(rest, 0)
+        value, at = _sized(rest, at)
+        count, at = read_varint(rest, at)
+        for _ in range(count):
+            name, at = _sized(rest, at)
+            held, at = _sized(rest, at)
+            if name is None:
+                raise CorruptBatch("a header without a name")
+            headers.append((name, held))
+    except IndexError as error:
+        raise CorruptBatch("a record whose fields end early") from error
+    if count < 0 or at != len(rest):
+        raise CorruptBatch("a record whose fields do not fill it")
+    return key, value, headers
 
 
 def encoded(record: RawRecord, timestamp_delta: int, offset_delta: int) -> tuple[bytes, bytes]:
@@ -145,6 +175,8 @@ def keyed_records(batch: memoryview, *, since: int = 0) -> Iterator[tuple[bytes 
 
 def _sized(data: bytes, at: int) -> tuple[bytes | None, int]:
     size, at = read_varint(data, at)
+    if at + size > len(data):
+        raise IndexError
     return (None, at) if size < 0 else (data[at : at + size], at + size)
 
 

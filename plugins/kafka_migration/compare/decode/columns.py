@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib import import_module
@@ -96,6 +96,10 @@ class Columns:
 Record = tuple[int, int, Bytes | None, Bytes | None, Iterable[tuple[Bytes, Bytes | None]]]
 
 
+#: What makes other records of them, or fewer.
+Change = Callable[[Iterable[Record]], Iterable[Record]]
+
+
 def columns_of(records: Iterable[Record]) -> Columns:
     """Columns of single records."""
     import numpy as np  # only who compares pays for it
@@ -138,9 +142,11 @@ def decode_all(sections: Sequence[Section]) -> Columns:
     return decode(data, np.cumsum([len(section.data) for section in sections], dtype=np.int64), facts)
 
 
-def decode(data: Any, ends: Any, facts: Facts) -> Columns:
+def decode(data: Any, ends: Any, facts: Facts, change: Change | None = None) -> Columns:
     """The records of sections that lie one behind the other in ``data`` (uint8, :data:`SPARE` bytes longer), each up to
-    its place in ``ends`` (int64). Raises Damaged."""
+    its place in ``ends`` (int64); or what ``change`` makes of them. Raises Damaged."""
+    if change is not None:
+        return columns_of(change(_decoder(PLAIN).records(data, ends, facts)))
     found: Columns = _decoder(kernel()).decode(data, ends, facts)
     return found
 

@@ -27,9 +27,14 @@ from kafka_migration.compare.record_digest import ordered_hashes
 
 def decode(data: Any, ends: Any, facts: Facts) -> Columns:
     """As :func:`kafka_migration.compare.decode.columns.decode`."""
+    return columns_of(records(data, ends, facts))
+
+
+def records(data: Any, ends: Any, facts: Facts) -> Iterator[Record]:
+    """The records of such sections, one by one. Raises Damaged."""
     view, ends = memoryview(data), ends.tolist()
-    rows = zip([0, *ends[:-1]], ends, facts.tolist(), strict=True) if ends else ()
-    return columns_of(record for start, end, known in rows for record in _records(Section(view[start:end], *known)))
+    for start, end, known in zip([0, *ends[:-1]], ends, facts.tolist(), strict=True) if ends else ():
+        yield from _records(Section(view[start:end], *known))
 
 
 def ordered_sum(hashes: Any, places: Any) -> int:

@@ -16,14 +16,14 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
 
 from kafka_migration.compare.digests import SOURCE, TARGET, Digest
 from kafka_migration.compare.explain.align import Aligner, Apart
 from kafka_migration.compare.explain.classes import classify
 from kafka_migration.compare.explain.fields import Record
+from kafka_migration.compare.explain.handled import HandledLog
 from kafka_migration.compare.explain.left import Left, Leftovers, Row, TooMany
-from kafka_migration.compare.explain.log import Chunk, Chunks
+from kafka_migration.compare.explain.log import Chunk, Chunks, Log
 from kafka_migration.compare.explain.originals import Enough, Originals, OriginalSearch
 from kafka_migration.compare.explain.places import Places, regions
 from kafka_migration.compare.explain.result import Drilled, Example, Fault
@@ -34,14 +34,6 @@ from kafka_migration.compare.request import PartitionRange
 from kafka_migration.domain.errors import MigrationError
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire.batch import CorruptBatch
-
-
-class Log(Protocol):
-    """One side's logs (:class:`kafka_migration.compare.explain.log.LogReader`)."""
-
-    def chunks(self, tp: TopicPartition, start: int, end: int) -> Chunks: ...
-
-    def ends(self, tp: TopicPartition) -> tuple[int, int]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,12 +141,13 @@ class Drill:
         clock: Callable[[], float] = time.monotonic,
         now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
     ) -> None:
-        self._logs = {SOURCE: source, TARGET: target}
-        self._examples, self._private, self._until = examples, private, until
-        self._clock, self._now_ms, self._mirrored = clock, now_ms, mirrored
         self._ranges: defaultdict[str, list[PartitionRange]] = defaultdict(list)
         for pinned_range in pinned:
             self._ranges[pinned_range.topic].append(pinned_range)
+        handlers = {topic: ranges[0].handler for topic, ranges in self._ranges.items()}
+        self._logs: dict[str, Log] = {SOURCE: HandledLog(source, handlers.get), TARGET: target}
+        self._examples, self._private, self._until = examples, private, until
+        self._clock, self._now_ms, self._mirrored = clock, now_ms, mirrored
 
     def topic(self, scopes: Sequence[Scope]) -> Found:
         """Drill into the partitions of one topic. Never raises for what cannot be read: that becomes a note."""

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import kafka.errors as kafka_errors
 
@@ -96,6 +96,14 @@ class Old:
 
 
 Chunks = Iterator[Chunk | Old]
+
+
+class Log(Protocol):
+    """One side's logs (:class:`LogReader`)."""
+
+    def chunks(self, tp: TopicPartition, start: int, end: int) -> Chunks: ...
+
+    def ends(self, tp: TopicPartition) -> tuple[int, int]: ...
 
 
 @contextmanager

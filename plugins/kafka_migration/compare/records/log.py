@@ -24,6 +24,7 @@ from kafka_migration.compare.decode.columns import (
     NO_STAMP,
     SPARE,
     Bytes,
+    Change,
     Columns,
     Damaged,
     Record,
@@ -173,8 +174,8 @@ class Log:
             attributes |= bits
         return found, attributes
 
-    def decoded(self, mask: Any) -> Columns:
-        """The records of the batches of ``mask``. Raises Damaged."""
+    def decoded(self, mask: Any, change: Change | None = None) -> Columns:
+        """The records of the batches of ``mask``, or what ``change`` makes of them. Raises Damaged."""
         done: list[Columns] = []
         old: list[Record] = []
         room = _Room(2 * _MOST_DECOMPRESSED)
@@ -189,17 +190,17 @@ class Log:
             if codecs[at] != _LZ4 or not room.add_lz4(self._packed(at)):
                 data = self._decompressed(at, codecs[at])
                 if len(data) > len(room.free):
-                    done.append(room.decoded(self._facts(which)))
+                    done.append(room.decoded(self._facts(which), change))
                     room, which = _Room(max(len(data), 2 * _MOST_DECOMPRESSED)), []
                 room.add(data)
             which.append(at)
             if room.used >= _MOST_DECOMPRESSED:
-                done.append(room.decoded(self._facts(which)))
+                done.append(room.decoded(self._facts(which), change))
                 which = []
         if old:
-            done.append(columns_of(old))
+            done.append(columns_of(old if change is None else change(old)))
         if which or not done:
-            done.append(room.decoded(self._facts(which)))
+            done.append(room.decoded(self._facts(which), change))
         return done[0] if len(done) == 1 else Columns.joined(done)
 
     def _facts(self, which: list[int]) -> Any:
@@ -293,9 +294,9 @@ class _Room:
         self._ends.append(end)
         return True
 
-    def decoded(self, facts: Any) -> Columns:
-        """The records of all sections, which make room for others."""
-        found = decode(self._data, np.array(self._ends, np.int64), facts)
+    def decoded(self, facts: Any, change: Change | None) -> Columns:
+        """The records of all sections, which make room for others, or what ``change`` makes of them."""
+        found = decode(self._data, np.array(self._ends, np.int64), facts, change)
         self._ends.clear()
         return found
 

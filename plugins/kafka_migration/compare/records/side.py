@@ -12,8 +12,10 @@ from kafka.future import Future
 from kafka_migration.compare.decode.columns import Columns, Damaged
 from kafka_migration.compare.reading import CannotRead, Unanswered, fetch_size
 from kafka_migration.compare.records.client import Client
+from kafka_migration.compare.records.handled import Handled
 from kafka_migration.compare.records.log import Log
 from kafka_migration.domain.codes import OFFSET_OUT_OF_RANGE, UNAUTHORIZED, UNKNOWN_TOPIC_OR_PARTITION
+from kafka_migration.domain.handlers import HandlerFailed
 from kafka_migration.domain.types import TopicPartition
 
 _FINAL = UNAUTHORIZED | {OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION}
@@ -28,7 +30,8 @@ class Side:
     records (``committed``), or whatever stands there. A few around the bounds may come with them.
 
     Nothing of ``left_out`` is read but what shares a batch with others: it may be damaged. ``may_lack``: offsets may
-    hold nothing, since the log is compacted. A leader that does not answer is waited for, ``seconds`` long.
+    hold nothing, since the log is compacted. A leader that does not answer is waited for, ``seconds`` long. What
+    ``handled`` makes of the records takes their place.
     """
 
     def __init__(
@@ -42,10 +45,11 @@ class Side:
         seconds: float,
         may_lack: bool = False,
         left_out: tuple[tuple[int, int], ...] = (),
+        handled: Handled | None = None,
     ) -> None:
         self._client, self._tp, self._committed, self._seconds = client, tp, committed, seconds
         self._start, self._at, self._end, self._left_out = start, start, end, left_out
-        self._may_lack = may_lack
+        self._may_lack, self.handled = may_lack, handled
         self._ahead: Future | None = None
         self._silent_since: float | None = None
         self._bytes = self.traits = self.attributes = 0
@@ -76,8 +80,8 @@ class Side:
                 self._pass_over()
                 # Decoded while the broker prepares the next answer.
                 self.begin()
-                return log.decoded(mask)
-            except Damaged as error:
+                return log.decoded(mask, self.handled)
+            except (Damaged, HandlerFailed) as error:
                 raise self._cannot(str(error)) from error
         return None
 

@@ -17,9 +17,10 @@ from functools import reduce
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from kafka_migration.compare.decode.columns import columns_of
+from kafka_migration.compare.decode.columns import Record, columns_of
 from kafka_migration.compare.digests import SOURCE, TARGET, Digest
 from kafka_migration.compare.placing import SourceSums, TargetSums
+from kafka_migration.compare.records.handled import Handled
 from kafka_migration.compare.request import PartitionRange, ValidationRequest
 from kafka_migration.domain.types import TopicPartition
 
@@ -111,25 +112,26 @@ def _read(
 
 def _summed(side: str, stretches: Mapping[TopicPartition, PartitionRange]) -> Callable[[Iterator[Any]], Iterator[Any]]:
     def work(found: Iterator[Any]) -> Iterator[Any]:
-        import numpy as np
         import pyarrow
 
         sums: dict[TopicPartition, Any] = {}
         unclear: dict[TopicPartition, int] = {}
+        handled: dict[TopicPartition, Handled | None] = {}
         for rows in found:
-            names = ("offset", "time", "key", "value")
-            columns = [rows.column(name).to_pylist() for name in names]
-            headers = [_headers(given) for given in rows.column("headers").to_pylist()]
-            records = columns_of(zip(*columns, (named for named, _ in headers), strict=True))
-            places = list(zip(rows.column("topic").to_pylist(), rows.column("partition").to_pylist(), strict=True))
-            for place in set(places):
-                tp, here = TopicPartition(*place), [one == place for one in places]
+            names = ("topic", "partition", "offset", "time", "key", "value", "headers")
+            read: dict[TopicPartition, list[Record]] = {}
+            for topic, partition, *record, headers in zip(*(rows.column(n).to_pylist() for n in names), strict=True):
+                tp = TopicPartition(topic, partition)
                 if tp not in sums:
-                    sums[tp], unclear[tp] = _SUMS[side](stretches[tp]), 0
-                sums[tp].add(records.where(np.array(here)))
-                unclear[tp] += sum(
-                    is_unclear for is_here, (_, is_unclear) in zip(here, headers, strict=True) if is_here
-                )
+                    range_ = stretches[tp]
+                    sums[tp], unclear[tp] = _SUMS[side](range_), 0
+                    span = (range_.source_start, range_.source_end)
+                    handled[tp] = Handled.of(range_, *span, range_.left_out) if side == SOURCE else None
+                named, is_unclear = _headers(headers)
+                unclear[tp] += is_unclear
+                read.setdefault(tp, []).append((*record, named))
+            for tp, records in read.items():
+                sums[tp].add(columns_of(change(records) if (change := handled[tp]) else records))
         answers = [
             json.dumps([side, *tp, {**asdict(counted.digest()), "unclear": unclear[tp]}])
             for tp, counted in sums.items()

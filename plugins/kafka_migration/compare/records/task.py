@@ -13,6 +13,7 @@ from kafka_migration.compare.orders import Answer, Orders, Tile, Wires
 from kafka_migration.compare.placing import SourceSums, TargetSums
 from kafka_migration.compare.reading import LONG_SECONDS, CannotRead, Unanswered
 from kafka_migration.compare.records.client import Client
+from kafka_migration.compare.records.handled import Handled
 from kafka_migration.compare.records.side import Side
 from kafka_migration.compare.request import PartitionRange
 from kafka_migration.domain.errors import ClusterUnreachable, MigrationError
@@ -71,9 +72,11 @@ def side_of(
     role: str, tile: PartitionRange, client: Client, orders: Orders, *, span: tuple[int, int] | None = None
 ) -> Side:
     """One side of ``tile``, or of other offsets of its log (``span``: from, and up to without). Of the target also what
-    is not committed: whatever stands there must be explained."""
+    is not committed: whatever stands there must be explained. Raises CannotRead where the source's handler is not
+    here."""
     is_source = role == SOURCE
     start, end = span or ((tile.source_start, tile.source_end) if is_source else (tile.target_start, tile.target_end))
+    left_out = () if span else tile.left_out if is_source else tile.target_left_out
     return Side(
         client,
         tile.tp,
@@ -82,7 +85,8 @@ def side_of(
         committed=is_source and orders.committed,
         seconds=orders.seconds,
         may_lack=tile.compacted if is_source else tile.target_compacted,
-        left_out=() if span else tile.left_out if is_source else tile.target_left_out,
+        left_out=left_out,
+        handled=Handled.of(tile, start, end, left_out) if is_source else None,
     )
 
 
@@ -105,4 +109,5 @@ def compare(tile: PartitionRange, both: tuple[Side, Side]) -> tuple[Digest, Dige
         for side in both:
             side.drop()
     sums[1].see(both[1].attributes)
-    return sums[0].digest(), sums[1].digest(), both[0].traits
+    source = sums[0].digest()
+    return both[0].handled.counted(source) if both[0].handled else source, sums[1].digest(), both[0].traits

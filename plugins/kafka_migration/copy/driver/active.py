@@ -16,6 +16,7 @@ from kafka_migration.copy.orders import Assignment, Limits, TaskOrders
 from kafka_migration.copy.rate_limit import RateDebt, rate_share
 from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import StateConflict
+from kafka_migration.domain.handlers import Handler, HandlerOf, no_handler
 from kafka_migration.domain.offset_map import RunOpening
 from kafka_migration.domain.types import Identity, Position, Receipt, TopicPartition
 
@@ -52,7 +53,14 @@ class Active:
         )
 
     def assignment(
-        self, tp: TopicPartition, topic: PinnedTopic, until: int | None, hold_seconds: float, *, is_alone: bool = False
+        self,
+        tp: TopicPartition,
+        topic: PinnedTopic,
+        until: int | None,
+        hold_seconds: float,
+        *,
+        is_alone: bool = False,
+        handler: Handler | None = None,
     ) -> Assignment:
         """The partition as it is handed to a task."""
         return Assignment(
@@ -73,6 +81,7 @@ class Active:
             most_bytes=self.most_bytes,
             hold_seconds=hold_seconds,
             is_alone=is_alone,
+            handler=handler,
         )
 
     def after(self, receipt: Receipt) -> Self:
@@ -113,7 +122,7 @@ class Dedicated:
 class Assigner:
     """Shares out the partitions of one run. ``source``, ``target`` and ``home`` are kafka-python properties,
     with credentials (see :class:`~kafka_migration.copy.orders.TaskOrders`). Topics that are not ``dedicated`` have
-    ``streams`` tasks."""
+    ``streams`` tasks. ``handler_of`` gives the handler of a topic, if it has one."""
 
     link: Link
     source: Mapping[str, Any] = field(repr=False)
@@ -126,6 +135,7 @@ class Assigner:
     slots: Slots
     streams: int
     dedicated: Sequence[Dedicated] = ()
+    handler_of: HandlerOf = no_handler
     limits: Limits
     debt: RateDebt
 
@@ -169,6 +179,7 @@ class Assigner:
                         until.get(tp),
                         self.attempts.hold_seconds(tp),
                         is_alone=tp in quarantine.alone,
+                        handler=self.handler_of(tp.topic),
                     )
                     for tp in share
                 ),

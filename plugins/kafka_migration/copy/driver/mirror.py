@@ -42,6 +42,7 @@ from kafka_migration.copy.rate_limit import RateDebt
 from kafka_migration.copy.task.partition import Stand
 from kafka_migration.domain.direction import HOME, Direction
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, Refused, TakenOver
+from kafka_migration.domain.handlers import HandlerOf, no_handler
 from kafka_migration.domain.types import Desired, Halt, Receipt, TopicPartition
 from kafka_migration.wire.cluster import LATEST, WireCluster
 from kafka_migration.wire.selector import Selector
@@ -60,10 +61,11 @@ class Settings:
     begins, unless they are caught up; an outage is borne for ``outage_seconds``; new topics are looked for every
     ``follow_seconds``. ``held_open`` are configs that every target topic must keep while it is mirrored: where one is
     different, the topic's partitions halt. A batch that never gets a clear answer is tried for ``unclear_seconds`` at
-    the least before its partition halts."""
+    the least before its partition halts. ``handler_of`` gives the handler of a topic, if it has one."""
 
     streams: int = 2
     dedicated: Sequence[Dedicated] = ()
+    handler_of: HandlerOf = no_handler
     epoch_seconds: float = 15.0
     outage_seconds: float = 900.0
     follow_seconds: float = 30.0
@@ -165,6 +167,7 @@ class Mirror:
             slots=self._slots,
             streams=settings.streams,
             dedicated=settings.dedicated,
+            handler_of=settings.handler_of,
             limits=limits,
             debt=self._debt,
         )

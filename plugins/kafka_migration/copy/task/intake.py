@@ -195,6 +195,11 @@ class Intake:
             new = copy.take(answer)
             if new:
                 openings.append((copy, new))
+            if copy.handle is not None:
+                # A handler may take its time: between two partitions the lease is renewed, and answers are taken.
+                await self.loop.net.sleep(0)
+                if self._is_over:
+                    break
         if openings:
             self.loop.spawn(self.write_ahead, openings)
         self.loop.wake()

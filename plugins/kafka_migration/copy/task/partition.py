@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from kafka_migration.copy.orders import Assignment, Limits
 from kafka_migration.domain.codes import REFUSED_FOR_GOOD, STALE_LEADER, TAKEN_OVER, TOO_LARGE, UNAUTHORIZED
+from kafka_migration.domain.handlers import Handle, HandlerFailed
 from kafka_migration.domain.offset_map import RunOpening
 from kafka_migration.domain.types import Halt, Position, Receipt
 from kafka_migration.wire.batch import CorruptBatch, readdress
@@ -85,6 +86,8 @@ class PartitionCopy:
         self.queue: deque[Prepared] = deque()
         self.queued_bytes = 0
         self.in_flight: deque[Prepared] = deque()
+        self.handle: Handle | None = None
+        """What its handler makes of each record, if it has one."""
         self.leader: Leader | None = None
         """Of the target, as far as known: who gets what is sent next."""
         self.armed_by: Leader | None = None
@@ -138,6 +141,7 @@ class PartitionCopy:
                 aborted=fetched.aborted,
                 join_bytes=self.join_bytes,
                 most_bytes=self.most_bytes,
+                handle=self.handle,
             ):
                 if self.is_past_end:
                     break
@@ -155,6 +159,8 @@ class PartitionCopy:
                     openings += self._prepare(piece, piece.batch)
         except CorruptBatch as error:
             self.stop_after_queue(Halt.CORRUPT, str(error))
+        except HandlerFailed as error:
+            self.stop_after_queue(Halt.HANDLER, f"{error}; behind that record: source offset {error.offset + 1}")
         except Exception as error:
             # What nobody foresaw is in this partition's bytes, and would come again: the others have no part in it.
             log.exception("%s: at source offset %d", self.partition, self.fetch_offset)

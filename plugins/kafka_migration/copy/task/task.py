@@ -24,9 +24,9 @@ from kafka_migration.copy.task.outlet import Outlet
 from kafka_migration.copy.task.partition import PartitionCopy
 from kafka_migration.domain import ledger
 from kafka_migration.domain.direction import HOME
-from kafka_migration.domain.errors import CouldNotFindOut, NotAuthorized
+from kafka_migration.domain.errors import BadInput, CouldNotFindOut, NotAuthorized
 from kafka_migration.domain.offset_map import RunOpening
-from kafka_migration.domain.types import Desired, Receipt, TopicPartition
+from kafka_migration.domain.types import Desired, Halt, Receipt, TopicPartition
 from kafka_migration.wire.cluster import WireCluster
 from kafka_migration.wire.keyed import KeyedAppender, KeyedTail
 
@@ -60,6 +60,8 @@ class CopyTask:
         self.copies = {
             a.partition: PartitionCopy(a, orders.limits, partial(hold.forbids, a.partition)) for a in orders.assignments
         }
+        for copy in self.copies.values():
+            _load_handler(copy)
         for a in orders.assignments:
             # What the link has pinned, not what has the name now: a recreated topic must answer with an error.
             self.source.pinned[a.partition.topic] = a.source_topic_id
@@ -285,6 +287,15 @@ class CopyTask:
             if before is None or report._replace(at_ms=before.at_ms) != before:
                 news[tp] = report
         return news
+
+
+def _load_handler(copy: PartitionCopy) -> None:
+    """Have ``copy`` handle its records; where the handler is not here, nothing of it is copied."""
+    handler = copy.assignment.handler
+    try:
+        copy.handle = None if handler is None else handler.load()
+    except BadInput as error:
+        copy.stop_after_queue(Halt.HANDLER, error.message)
 
 
 def run_task(orders: TaskOrders) -> Iterable[Receipt]:
