@@ -35,6 +35,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
             "rollback",
             "security",
             "schemas",
+            "handlers",
             "mirrormaker",
             "metrics",
         ),
