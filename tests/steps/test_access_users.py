@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from kafka_migration.steps import access
 from kafka_migration.steps.step import Decision
 from tests.fence.worlds import acl
 from tests.steps.gates import Migration, PermissiveCluster
+from tests.steps.killing import Killed
 from tests.steps.test_hooks import script
 
 APP = ScramUser(user="app", credentials=(("SCRAM-SHA-256", 4096), ("SCRAM-SHA-512", 8192)))
@@ -135,6 +136,26 @@ def test_user_that_somebody_makes_meanwhile_keeps_its_password(
         make(shop)
     assert (shop.target.users, shop.target.passwords) == ([theirs], {"app": "of an administrator"})
     assert (shop.target.acls(), grants.made(shop.ctx().journal)) == ((), grants.Grants())
+
+
+def test_user_that_was_half_made_gets_one_new_password_by_all_mechanisms(shop: Migration) -> None:
+    with shop.target.failing("alter_scram_users", Killed(), on="SCRAM-SHA-512"), pytest.raises(Killed):
+        make(shop, **DISABLED)
+    half = shop.target.users
+    assert half == [replace(APP, credentials=APP.credentials[:1])]
+    shop.target.changes.clear()
+    assert make(shop).facts["scram_users"] == 1
+    assert (shop.target.users, shop.target.passwords) == ([APP], {"app": PASSWORD})
+    assert shop.target.changes == ["alter SCRAM-SHA-256 of app", "alter SCRAM-SHA-512 of app"]
+    # Of other iterations: somebody has set a password since.
+    shop.target.users = [replace(APP, credentials=(("SCRAM-SHA-256", 5000),))]
+    assert make(shop).facts["scram_users"] == 0
+
+
+def test_user_that_another_migration_has_half_made_is_left_to_that_one(shop: Migration) -> None:
+    shop.target.users = [replace(APP, credentials=APP.credentials[:1])]
+    Journal(shop.store, "second").record(grants.KIND, "1.0", {"at": "noon", **grants.Grants(users=(APP,)).as_dict()})
+    assert make(shop).facts["scram_users"] == 0
 
 
 def test_user_stays_that_was_given_another_password_since_or_that_another_migration_may_go_by(shop: Migration) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kafka_migration.access.carried import in_order
 from kafka_migration.access.difference import AccessDiff, denials_of_fences, in_words, may_be_open, own_principal
-from kafka_migration.access.limits import Entity, Limit, Limits, words
+from kafka_migration.access.limits import Entity, Limit, Limits, whole, words
 from kafka_migration.domain.direction import TARGET
 from kafka_migration.domain.errors import CouldNotFindOut, Refused, TakenOver
 from kafka_migration.domain.listing import listed
@@ -224,7 +224,7 @@ def apply(ctx: Context, todo: Grants, require_still: Callable[[], None], passwor
 
 def _require_new(ctx: Context, users: Iterable[ScramUser]) -> None:
     names = {user.user for user in users}
-    if names and (there := names.intersection(user.user for user in ctx.target.scram_users())):
+    if names and (there := names & whole(ctx.target.scram_users(), made(ctx.journal).users)):
         raise Refused(
             f"somebody has made these SCRAM users on the target meanwhile: {listed(sorted(there))}",
             remedy="run this again: their passwords stay",

@@ -70,9 +70,9 @@ class Limits:
         }
 
 
-def read(ctx: Context, users: Mapping[str, str]) -> Limits:
-    """Compare both clusters, for ``users`` of the source by their names on the target. Raises what clusters that do not
-    answer raise."""
+def read(ctx: Context, users: Mapping[str, str], begun: Iterable[ScramUser]) -> Limits:
+    """Compare both clusters, for ``users`` of the source by their names on the target; SCRAM users that the migration
+    has ``begun`` to make may lack credentials. Raises what clusters that do not answer raise."""
     unknown: list[str] = []
 
     def asked(what: str, read: Callable[[], tuple[_T, ...]]) -> tuple[_T, ...] | None:
@@ -89,12 +89,19 @@ def read(ctx: Context, users: Mapping[str, str]) -> Limits:
     limits = Limits() if found is None or there is None else _compared(found, there, users)
     if here is None or known is None:
         return replace(limits, users=None, unknown=tuple(unknown))
-    lack = tuple(_lacking(here, known, users))
+    lack = tuple(_lacking(here, whole(known, begun), users))
     return replace(limits, users=lack, unknown=tuple(unknown), notes=tuple(_notes(ctx, lack)))
 
 
-def _lacking(source: Iterable[ScramUser], target: Iterable[ScramUser], users: Mapping[str, str]) -> Iterator[ScramUser]:
-    have, wanted = {user.user for user in target}, dict[str, dict[str, int]]()
+def whole(there: Iterable[ScramUser], begun: Iterable[ScramUser]) -> frozenset[str]:
+    """Names of the users who are ``there``, but for those ``begun`` that have only some of their credentials: brokers
+    are sent one mechanism after the other, and whoever died in between has left a password that nobody may know."""
+    wanted = {user.user: {*user.credentials} for user in begun}
+    return frozenset(user.user for user in there if not {*user.credentials} < wanted.get(user.user, set()))
+
+
+def _lacking(source: Iterable[ScramUser], have: Collection[str], users: Mapping[str, str]) -> Iterator[ScramUser]:
+    wanted = dict[str, dict[str, int]]()
     for user in source:
         if (name := users.get(user.user)) is not None and name not in have:
             # Of users that become one, the strongest.

@@ -52,7 +52,7 @@ class Seen:
 def look(ctx: Context) -> Seen:
     """Compare both clusters; raises what :func:`difference.read` does. Changes nothing."""
     acls, how = difference.read(ctx), _how(ctx)
-    found = limits.read(ctx, acls.users)
+    found = limits.read(ctx, acls.users, grants.made(ctx.journal).users)
     if how is None:
         return Seen(acls=acls, limits=found)
     users = None if found.users is None else tuple(user for user in found.users if user.user not in how.exclude)
