@@ -8,7 +8,7 @@ from kafka_migration.kafka.errors import NotSupported
 from kafka_migration.kafka.types import Quota, ScramUser
 from tests.cli.conftest import Terminal
 from tests.fence.worlds import acl
-from tests.steps.gates import PermissiveCluster
+from tests.steps.gates import PermissiveCluster, by_tls
 
 READ = acl("User:app", "READ", "shop.orders")
 
@@ -17,7 +17,9 @@ READ = acl("User:app", "READ", "shop.orders")
 def locked(terminal: Terminal) -> Terminal:
     """Both clusters have an authorizer."""
     for side in ("source", "target"):
-        setattr(terminal.shop, side, PermissiveCluster(side, has_authorizer=True))
+        cluster = PermissiveCluster(side, has_authorizer=True)
+        cluster.connection = by_tls(side)
+        setattr(terminal.shop, side, cluster)
     terminal.shop.source.add_topic("shop.orders")
     terminal.shop.source.create_acls([READ, acl("User:app", "READ", "*"), acl("User:app", "READ", "other")])
     return terminal

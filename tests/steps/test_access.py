@@ -30,7 +30,7 @@ from kafka_migration.topics import create
 from tests.fakes.cluster import SCRAM
 from tests.fence.worlds import acl
 from tests.steps import histories
-from tests.steps.gates import Migration, PermissiveCluster
+from tests.steps.gates import Migration, PermissiveCluster, by_tls
 from tests.steps.killing import Killed, Killer, MortalStore
 
 READ, DENIED = acl("User:app", "READ", "shop.orders"), acl("User:app", "WRITE", "shop.orders", permission="DENY")
@@ -47,6 +47,7 @@ class Locked(PermissiveCluster):
 
     def __init__(self, side: str) -> None:
         super().__init__(side, has_authorizer=True)
+        self.connection = by_tls(side)
         self.requests: list[tuple[str, list[Acl]]] = []
 
     def create_acls(self, acls: Any) -> None:

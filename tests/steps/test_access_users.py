@@ -18,7 +18,7 @@ from kafka_migration.state.journal import Journal
 from kafka_migration.steps import access
 from kafka_migration.steps.step import Decision
 from tests.fence.worlds import acl
-from tests.steps.gates import Migration, PermissiveCluster
+from tests.steps.gates import Migration, PermissiveCluster, by_tls
 from tests.steps.killing import Killed
 from tests.steps.test_hooks import script
 
@@ -34,7 +34,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Migration:
     found = Migration()
     for side in ("source", "target"):
         locked = PermissiveCluster(side, has_authorizer=True)
-        locked.connection = ClusterConnection(side, {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SSL"})
+        locked.connection = by_tls(side)
         setattr(found, side, locked)
     found.source.add_topic("shop.orders")
     found.source.create_acls([acl("User:app", "READ", "shop.orders")])
@@ -103,11 +103,14 @@ def test_command_is_refused_before_anything_is_made_where_it_may_not_run_or_woul
         patch.delenv(ALLOWED_COMMANDS)
         with pytest.raises(Refused, match="command new-password is not allowed here"):
             make(shop)
+    with monkeypatch.context() as patch:
+        patch.delenv(ALLOWED_COMMANDS)
+        assert make(shop, dry_run=True, **DISABLED).facts["scram_users"] == 1
     shop.target.connection = ClusterConnection("target", {"bootstrap.servers": "127.0.0.1:1"})
-    with pytest.raises(Refused, match="connection target is not encrypted"):
-        make(shop)
+    for users in ({}, DISABLED):
+        with pytest.raises(Refused, match="connection target is not encrypted"):
+            make(shop, **users)
     assert shop.target.changes == []
-    assert make(shop, **DISABLED).facts["scram_users"] == 1
 
 
 def test_cluster_that_does_not_show_its_users_is_named_and_nothing_is_made(

@@ -84,15 +84,16 @@ def _check_users(ctx: Context, seen: Seen) -> None:
             remedy="grant the migration's principals Describe on both clusters; or remove access.users from the plan,"
             " and make the users by hand",
         )
-    if not seen.users or (how := _how(ctx)) is None or not how.command:
+    if not seen.users or (how := _how(ctx)) is None:
         return
-    hooks.allowed_program(how.command[0], os.environ)
+    if how.command:
+        hooks.allowed_program(how.command[0], os.environ)
+    # Also of users who are made disabled: a salted password is enough to log in by, whoever chose it.
     if not ctx.target.connection.uses_tls:
         raise Refused(
             f"connection {ctx.target.connection.conn_id} is not encrypted, and who reads what the target is sent of"
             " new passwords could log in by it",
-            remedy="use SSL or SASL_SSL; or have users made disabled (access.users.disabled), and their passwords set"
-            " by an administrator",
+            remedy="use SSL or SASL_SSL; or remove access.users from the plan, and have an administrator make the users",
         )
 
 
