@@ -15,8 +15,8 @@ from typer.testing import CliRunner, Result
 from kafka_migration.cli.app import app
 from kafka_migration.domain import ledger
 from kafka_migration.domain.types import TopicPartition, TopicSpec
-from kafka_migration.kafka.lookup import variable_of
 from kafka_migration.kafka.connections import ClusterConnection
+from kafka_migration.kafka.lookup import variable_of
 from kafka_migration.kafka.types import ConfigValue, TopicDescription
 from kafka_migration.migration import context
 from kafka_migration.migration.context import Context

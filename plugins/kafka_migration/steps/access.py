@@ -93,7 +93,7 @@ def _check_users(ctx: Context, seen: Seen) -> None:
         raise Refused(
             f"connection {ctx.target.connection.conn_id} is not encrypted, and who reads what the target is sent of"
             " new passwords could log in by it",
-            remedy="use SSL or SASL_SSL; or remove access.users from the plan, and have an administrator make the users",
+            remedy="use SSL or SASL_SSL; or remove access.users from the plan, and have the users made by hand",
         )
 
 
