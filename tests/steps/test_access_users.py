@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kafka_migration.access import grants
-from kafka_migration.domain.errors import BadInput, NotAuthorized, Refused
+from kafka_migration.domain.errors import BadInput, NotAuthorized, Refused, TakenOver
 from kafka_migration.groups.hooks import ALLOWED_COMMANDS, HookFailed
 from kafka_migration.kafka.connections import ClusterConnection
 from kafka_migration.kafka.types import ScramUser
@@ -175,6 +175,41 @@ def test_user_stays_that_was_given_another_password_since_or_that_another_migrat
     assert access.undo(shop.ctx()).value.stay.users == (APP,)
     assert shop.target.users == [APP]
     assert grants.made(shop.ctx().journal).users == (APP,), "and may be removed later"
+
+
+def test_password_that_is_set_while_users_are_removed_stays(shop: Migration, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(shop)
+    reset, delete = ScramUser(user="app", credentials=(("SCRAM-SHA-512", 10_000),)), shop.target.delete_acls
+
+    def meanwhile(acls: Any) -> Any:
+        shop.target.alter_scram_users({reset: "of an administrator"})
+        return delete(acls)
+
+    monkeypatch.setattr(shop.target, "delete_acls", meanwhile)
+    undone = access.undo(shop.ctx())
+    assert (undone.value.removed.users, undone.value.changed.users) == ((), (APP,))
+    assert undone.facts == {"acls": 1, "quotas": 0, "scram_users": 0}
+    assert shop.target.passwords == {"app": "of an administrator"}
+    assert dict(shop.target.users[0].credentials)["SCRAM-SHA-512"] == 10_000
+
+
+def test_users_are_not_removed_any_more_once_somebody_else_makes_access(
+    shop: Migration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.source.create_acls([acl("User:stranger", "READ", "shop.orders")])
+    monkeypatch.setattr(grants, "_AT_ONCE", 1)
+    make(shop)
+    alter = shop.target.alter_scram_users
+
+    def meanwhile(*args: Any, **kwargs: Any) -> None:
+        alter(*args, **kwargs)
+        ctx = shop.ctx()
+        ctx.journal.claim(grants.KIND, "target", at=ctx.stamp())
+
+    monkeypatch.setattr(shop.target, "alter_scram_users", meanwhile)
+    with pytest.raises(TakenOver):
+        access.undo(shop.ctx())
+    assert shop.target.users == [THEIRS]
 
 
 @pytest.mark.parametrize(

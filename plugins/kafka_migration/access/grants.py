@@ -294,7 +294,7 @@ def undo(ctx: Context, require_unused: Callable[[], None]) -> ToUndo:
     claim = ctx.journal.claim(KIND, _OWNER, at=ctx.stamp())
     names, todo = list(ctx.journal.all(KIND)), to_undo(ctx)
     require_rights(ctx, todo.removed)
-    others, users = replace(todo.removed, users=()), Grants(users=todo.removed.users)
+    others, users = replace(todo.removed, users=()), tuple[ScramUser, ...]()
     removed: list[Grants] = []
 
     def require() -> None:
@@ -317,9 +317,19 @@ def undo(ctx: Context, require_unused: Callable[[], None]) -> ToUndo:
             fence.insist(ctx, partial(_change, ctx, part))
         raise
     # Last, when nobody relies on the rest: they could not be made again with the passwords that they had.
-    for part in _parts(users):
-        _change(ctx, part, removes=True)
-    _read_back(ctx, users, "removed")
+    for part in _parts(Grants(users=todo.removed.users)):
+        ctx.journal.require(claim)
+        # Whoever has set a password, or begun to go by it, since the beginning keeps it.
+        now = to_undo(ctx)
+        gone = tuple(user for user in part.users if user in now.removed.users)
+        _change(ctx, Grants(users=gone), removes=True)
+        users += gone
+        todo = ToUndo(
+            removed=replace(others, users=users),
+            stay=replace(todo.stay, users=now.stay.users),
+            changed=replace(todo.changed, users=now.changed.users),
+        )
+    _read_back(ctx, Grants(users=users), "removed")
     # What another migration has made as well, that one removes.
     theirs = frozenset[Acl]().union(*(other.made.acls for other in _others(ctx)))
     their_users = frozenset(user.user for other in _others(ctx) for user in other.made.users)
