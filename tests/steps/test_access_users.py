@@ -113,6 +113,19 @@ def test_command_is_refused_before_anything_is_made_where_it_may_not_run_or_woul
     assert shop.target.changes == []
 
 
+@pytest.mark.parametrize("name", ["-x", "z\0", "-x\ny"])
+def test_user_who_can_be_no_argument_is_refused_before_anybody_gets_a_password(
+    shop: Migration, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    shop.source.users = [APP, replace(THEIRS, user=name)]
+    shop.source.create_acls([acl(f"User:{name}", "READ", "shop.orders")])
+    monkeypatch.setattr(access, "_passwords", lambda *_: pytest.fail("asked"))
+    with pytest.raises(Refused, match=r"command new-password .*argument ") as caught:
+        make(shop)
+    assert "\n" not in caught.value.message
+    assert "access.users.exclude" in caught.value.remedy
+
+
 def test_cluster_that_does_not_show_its_users_is_named_and_nothing_is_made(
     shop: Migration, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -87,7 +86,7 @@ def _check_users(ctx: Context, seen: Seen) -> None:
     if not seen.users or (how := _how(ctx)) is None:
         return
     if how.command:
-        hooks.allowed_program(how.command[0], os.environ)
+        hooks.require_password_command(how, (user.user for user in seen.users), ctx.plan.name)
     # Also of users who are made disabled: a salted password is enough to log in by, whoever chose it.
     if not ctx.target.connection.uses_tls:
         raise Refused(
