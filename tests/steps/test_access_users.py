@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,10 @@ from typing import Any
 import pytest
 
 from kafka_migration.access import grants
-from kafka_migration.domain.errors import BadInput, NotAuthorized, Refused, TakenOver
+from kafka_migration.domain.errors import BadInput, MigrationError, NotAuthorized, Refused, TakenOver
 from kafka_migration.groups.hooks import ALLOWED_COMMANDS, HookFailed
 from kafka_migration.kafka.connections import ClusterConnection
+from kafka_migration.kafka.errors import NotSupported
 from kafka_migration.kafka.types import ScramUser
 from kafka_migration.state.journal import Journal
 from kafka_migration.steps import access
@@ -126,15 +128,33 @@ def test_user_who_can_be_no_argument_is_refused_before_anybody_gets_a_password(
     assert "access.users.exclude" in caught.value.remedy
 
 
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (
+            NotAuthorized("target", "Describe", "cluster (SCRAM users)"),
+            "grant .*Describe .*; or remove access.users .*",
+        ),
+        (NotSupported("target: older than Kafka 2.7"), "remove access.users .*"),
+    ],
+)
 def test_cluster_that_does_not_show_its_users_is_named_and_nothing_is_made(
-    shop: Migration, monkeypatch: pytest.MonkeyPatch
+    shop: Migration, monkeypatch: pytest.MonkeyPatch, error: MigrationError, remedy: str
 ) -> None:
-    def denied() -> Any:
-        raise NotAuthorized("target", "Describe", "cluster (SCRAM users)")
+    def hidden() -> Any:
+        raise error
 
-    monkeypatch.setattr(shop.target, "scram_users", denied)
-    with pytest.raises(Refused, match=r"SCRAM users of the target cannot be read: .*Describe on cluster"):
+    def denied() -> Any:
+        raise NotAuthorized("source", "DescribeConfigs", "cluster (quotas)")
+
+    monkeypatch.setattr(shop.source, "quotas", denied)
+    monkeypatch.setattr(shop.target, "scram_users", hidden)
+    with pytest.raises(
+        Refused, match=f"SCRAM users of the target cannot be read: {re.escape(error.message)}"
+    ) as caught:
         make(shop)
+    assert "quotas" not in caught.value.message
+    assert re.fullmatch(remedy, caught.value.remedy)
     assert shop.target.changes == []
 
 

@@ -78,10 +78,11 @@ def check(ctx: Context) -> Seen:
 
 def _check_users(ctx: Context, seen: Seen) -> None:
     if seen.users is None:
+        remedy = "remove access.users from the plan, and make the users by hand"
+        if seen.limits.shows_users:
+            remedy = f"grant the migration's principals Describe on both clusters; or {remedy}"
         raise Refused(
-            f"the plan has SCRAM users made (access.users), but {'; '.join(seen.limits.unknown)}",
-            remedy="grant the migration's principals Describe on both clusters; or remove access.users from the plan,"
-            " and make the users by hand",
+            f"the plan has SCRAM users made (access.users), but {'; '.join(seen.limits.unknown_users)}", remedy=remedy
         )
     if not seen.users or (how := _how(ctx)) is None:
         return
