@@ -81,7 +81,12 @@ class ToUndo:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only."""
-        return {name: getattr(self, name).as_dict() for name in ("removed", "stay", "changed")}
+        return {
+            "removed": self.removed.as_dict(),
+            "stay": self.stay.as_dict(),
+            "changed": [asdict(limit) for limit in self.changed.limits],
+            "changed_users": [asdict(user) for user in self.changed.users],
+        }
 
 
 def missing(seen: AccessDiff, limits: Limits, users: Iterable[ScramUser] = ()) -> Grants:
