@@ -33,7 +33,7 @@ class Pair:
     target: FakeCluster = field(default_factory=lambda: FakeCluster("target"))
 
     def read(self, users: dict[str, str] = USERS) -> Limits:
-        return limits.read(cast("Context", self), users)
+        return limits.read(cast("Context", self), users, ())
 
 
 @pytest.fixture

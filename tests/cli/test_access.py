@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kafka_migration.kafka.errors import NotSupported
 from kafka_migration.kafka.types import Quota, ScramUser
 from tests.cli.conftest import Terminal
 from tests.fence.worlds import acl
-from tests.steps.gates import PermissiveCluster
+from tests.steps.gates import PermissiveCluster, by_tls
 
 READ = acl("User:app", "READ", "shop.orders")
 
@@ -17,7 +19,9 @@ READ = acl("User:app", "READ", "shop.orders")
 def locked(terminal: Terminal) -> Terminal:
     """Both clusters have an authorizer."""
     for side in ("source", "target"):
-        setattr(terminal.shop, side, PermissiveCluster(side, has_authorizer=True))
+        cluster = PermissiveCluster(side, has_authorizer=True)
+        cluster.connection = by_tls(side)
+        setattr(terminal.shop, side, cluster)
     terminal.shop.source.add_topic("shop.orders")
     terminal.shop.source.create_acls([READ, acl("User:app", "READ", "*"), acl("User:app", "READ", "other")])
     return terminal
@@ -110,6 +114,19 @@ def test_users_that_the_plan_has_made_are_shown_made_and_removed(locked: Termina
     assert locked.run("access").exit_code == 0
     assert "0 ACLs and 1 SCRAM users removed" in locked.run("access", "--undo", "--yes").stdout
     assert locked.shop.target.users == []
+
+
+def test_what_somebody_has_set_since_is_listed_in_json_limits_apart_from_users(locked: Terminal) -> None:
+    locked.write_plan(approvals={"plan": False}, access={"users": {"disabled": True}})
+    rate = Quota(entity=(("user", "app"),), limits=(("producer_byte_rate", 1048576.0),))
+    locked.shop.source.client_quotas = [rate]
+    locked.shop.source.users = [ScramUser(user="app", credentials=(("SCRAM-SHA-512", 8192),))]
+    locked.json("access", "--apply", "--yes")
+    locked.shop.target.client_quotas = [replace(rate, limits=(("producer_byte_rate", 2e6),))]
+    locked.shop.target.users = [ScramUser(user="app", credentials=(("SCRAM-SHA-512", 9000),))]
+    undone = locked.json("access", "--undo", "--yes")
+    assert [(one["key"], one["value"]) for one in undone["changed"]] == [("producer_byte_rate", 1048576.0)]
+    assert undone["changed_users"] == [{"user": "app", "credentials": [["SCRAM-SHA-512", 8192]]}]
 
 
 def test_cluster_that_does_not_show_users_whom_the_plan_has_made_is_named_and_is_exit_code_one(

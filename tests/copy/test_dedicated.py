@@ -11,14 +11,17 @@ from kafka_migration.copy.driver import pace
 from kafka_migration.copy.driver.active import Assigner, Dedicated, parts_of
 from kafka_migration.copy.driver.mirror import Settings
 from kafka_migration.copy.driver.pace import Slots
-from kafka_migration.copy.orders import Limits
+from kafka_migration.copy.driver.quarantine import Quarantine
+from kafka_migration.copy.orders import Limits, TaskOrders
+from kafka_migration.domain.controls import Controls, Throttle
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.plans.model import DedicatedStreams
 from kafka_migration.steps import mirror
-from tests.copy.bench import BRIEF, ThreadRunner, assert_same, bench, records
+from tests.copy.bench import BRIEF, ThreadRound, ThreadRunner, assert_same, bench, records
 from tests.kafka_tools import produce
 
-LARGE = 10_000_000
+LARGE, BYTES_PER_SECOND = 10_000_000, 800_000
+UNLIMITED = Limits()
 HEAVY = Dedicated(has=lambda name: name.startswith("heavy"), streams=2, sizes={"request_bytes": 4711})
 URGENT = Dedicated(has="urgent".__eq__, streams=1)
 
@@ -126,10 +129,29 @@ def test_slots_that_are_left_go_to_who_has_the_most_to_copy():
     ],
 )
 def test_round_with_a_backlog_ends_for_all_only_if_the_next_one_evens_that_out(tasks, dedicated, expected):
+    assert evens_out(tasks, *dedicated) is expected
+
+
+def evens_out(
+    tasks: list[str], *dedicated: Dedicated, suspects: str = "", limits: Limits = UNLIMITED, throttle: int | None = None
+) -> bool:
     places = [[TopicPartition(*_place(name)) for name in task.split()] for task in tasks]
     orders: Any = [SimpleNamespace(assignments=[SimpleNamespace(partition=tp) for tp in task]) for task in places]
     backlog = {tp: LARGE if tp.topic == "heavy" and tp.partition < 2 else 3 for task in places for tp in task}
-    assert assigner_of(None, *dedicated).evens_out(orders, backlog) is expected
+    quarantine = Quarantine(1, tried={TopicPartition(*_place(name)) for name in suspects.split()})
+    by_hand = Throttle(bytes_per_second=throttle, by="a person", at="noon")
+    link: Any = SimpleNamespace(controls=lambda: Controls(throttle=by_hand if throttle else None))
+    return replace(assigner_of(None, *dedicated), link=link, limits=limits).evens_out(orders, backlog, quarantine)
+
+
+def test_round_that_lacks_tasks_or_has_a_throttle_ends_for_all():
+    tasks = ["heavy-0", "heavy-1", "small-0", "small-1"]
+    assert not evens_out(tasks, HEAVY)
+    assert not evens_out(tasks, HEAVY, suspects="gone-0")
+    assert evens_out(tasks, HEAVY, suspects="small-1"), "who survived goes back to the others"
+    assert evens_out(["heavy-0", "heavy-1 small-0", "small-1"], HEAVY), "a slot was missing"
+    assert evens_out(tasks, HEAVY, limits=Limits(throttle_bytes_per_second=1_000))
+    assert evens_out(tasks, HEAVY, throttle=1_000)
 
 
 def test_throttle_is_given_to_who_has_something_to_copy_and_alike_where_there_is_little():
@@ -178,20 +200,29 @@ def test_run_copies_heavy_topics_and_others_by_tasks_of_their_own_exactly(source
         assert [round(each.part * 10_000_000) for each in orders] == pytest.approx(rates, abs=1)
 
 
+class SlowTasks(ThreadRunner):
+    """Tasks that copy as slowly as if they had a throttle."""
+
+    def start(self, orders: list[TaskOrders]) -> ThreadRound:
+        slow = [replace(each.limits, throttle_bytes_per_second=BYTES_PER_SECOND // len(orders)) for each in orders]
+        return super().start([replace(each, limits=limits) for each, limits in zip(orders, slow, strict=True)])
+
+
+@pytest.mark.parametrize("is_throttled", [False, True])
 def test_topics_with_a_task_of_their_own_have_no_pause_between_rounds_for_the_backlog_of_others(
-    source_cluster, target_cluster, names, monkeypatch
+    source_cluster, target_cluster, names, monkeypatch, is_throttled
 ):
     monkeypatch.setattr(pace, "_AROUND_SECONDS", 0.1)
     source, target = source_cluster.bootstrap_servers, target_cluster.bootstrap_servers
     with bench(source, target, dict.fromkeys(names, 1)) as it:
         produce(source, names[0], records(12_000, 1, seed=7))
         produce(source, names[1], records(100, 1, seed=7))
-        runner = ThreadRunner()
-        limits = Limits(**BRIEF, throttle_bytes_per_second=1_500_000)
+        limits = Limits(**BRIEF, throttle_bytes_per_second=BYTES_PER_SECOND if is_throttled else None)
         settings = Settings(streams=1, dedicated=[replace(HEAVY, streams=1)], epoch_seconds=1, limits=limits)
+        runner = SlowTasks()
         it.mirror(runner, settings=settings).run(until_caught_up=True)
         assert assert_same(it) == 12_100
-        assert len(runner.orders) == 1
+        assert (len(runner.orders) > 1) is is_throttled, "a throttle is shared out by what there is to copy by then"
 
 
 def test_suspects_are_tried_with_the_sizes_of_the_task_that_died(source_cluster, target_cluster, names):

@@ -51,6 +51,8 @@ DEFAULT_CONFIGS = {
     "segment.bytes": "1073741824",
 }
 RECORD_BYTES = 100
+#: Mechanisms, in the order in which a user is given them.
+SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 ADMIN = "User:admin"
 
 
@@ -524,18 +526,22 @@ class FakeCluster:
         return tuple(self.users)
 
     def alter_scram_users(self, made: Mapping[ScramUser, str], removed: Iterable[ScramUser] = ()) -> None:
-        for user in (*made, *removed):
-            self._may_fail("alter_scram_users")
-            self.changes.append(f"alter SCRAM user {user.user}")
+        # One mechanism after the other, as brokers want it.
+        users = (*made, *removed)
+        credentials = [(user, *one) for name in SCRAM for user in users for one in user.credentials if one[0] == name]
+        for user, mechanism, iterations in credentials:
+            self._may_fail("alter_scram_users", [mechanism])
+            self.changes.append(f"alter {mechanism} of {user.user}")
             kept = {name: count for one in self.users if one.user == user.user for name, count in one.credentials}
             if user in made:
-                kept |= dict(user.credentials)
+                kept[mechanism] = iterations
                 self.passwords[user.user] = made[user]
             else:
-                kept = {name: count for name, count in kept.items() if name not in dict(user.credentials)}
+                kept.pop(mechanism, None)
             self.users = [one for one in self.users if one.user != user.user]
             if kept:
                 self.users.append(ScramUser(user=user.user, credentials=tuple(sorted(kept.items()))))
+            self.users.sort(key=lambda one: one.user)
 
     # --- what users of the cluster do --------------------------------------------------------------------------------
 

@@ -177,13 +177,31 @@ def test_options_that_examples_write_and_mirrormaker_does_not_know_are_named_as_
     [
         "us-west->us-east.enabled = true     # disabled by default",
         "us-west->us-east.topics = foo.*  # only replicate some topics",
+        "replication.policy.class = org.apache.kafka.connect.mirror.IdentityReplicationPolicy # keep names",
     ],
 )
 def test_comment_behind_a_value_which_java_takes_for_a_part_of_it_is_refused(tmp_path: Path, line: str) -> None:
     text = EXAMPLES["both active"][0]
     option = line.partition(" = ")[0]
     kept = [kept for kept in text.splitlines() if not kept.strip().startswith(f"{option} ")]
-    done = run(written(tmp_path, "\n".join([*kept, line]))[0])
+    assert_comment_is_refused(written(tmp_path, "\n".join([*kept, line]))[0], option)
+
+
+def test_comment_behind_a_value_of_a_connectors_properties_is_refused(tmp_path: Path) -> None:
+    lines = (
+        "connector.class = org.apache.kafka.connect.mirror.MirrorSourceConnector",
+        "source.cluster.bootstrap.servers = localhost:9092",
+        "target.cluster.bootstrap.servers = localhost:9093",
+        "topics = orders.*",
+    )
+    file = written(tmp_path, "\n".join(lines))[0]
+    assert run(file).exit_code == 0
+    file.write_text(file.read_text().replace("orders.*", "orders.* # all of them"))
+    assert_comment_is_refused(file, "topics")
+
+
+def assert_comment_is_refused(file: Path, option: str) -> None:
+    done = run(file)
     assert done.exit_code == 2, done.output
     assert option in " ".join(done.output.split())
     assert "write the comment on a line of its own" in " ".join(done.output.split())

@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 from kafka_migration.cli.app import app
 from kafka_migration.domain import ledger
 from kafka_migration.domain.types import TopicPartition, TopicSpec
+from kafka_migration.kafka.connections import ClusterConnection
 from kafka_migration.kafka.lookup import variable_of
 from kafka_migration.kafka.types import ConfigValue, TopicDescription
 from kafka_migration.migration import context
@@ -68,6 +69,11 @@ class PermissiveCluster(FakeCluster):
         return super().broker_configs() | {
             name: ConfigValue(value=value, is_explicit=False) for name, value in more.items()
         }
+
+
+def by_tls(side: str) -> ClusterConnection:
+    """The encrypted connection of a cluster."""
+    return ClusterConnection(side, {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SSL"})
 
 
 class ActiveLink(LinkState):

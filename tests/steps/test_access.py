@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -27,9 +27,10 @@ from kafka_migration.state.journal import Journal
 from kafka_migration.steps import access, cancel
 from kafka_migration.steps.step import Decision
 from kafka_migration.topics import create
+from tests.fakes.cluster import SCRAM
 from tests.fence.worlds import acl
 from tests.steps import histories
-from tests.steps.gates import Migration, PermissiveCluster
+from tests.steps.gates import Migration, PermissiveCluster, by_tls
 from tests.steps.killing import Killed, Killer, MortalStore
 
 READ, DENIED = acl("User:app", "READ", "shop.orders"), acl("User:app", "WRITE", "shop.orders", permission="DENY")
@@ -46,6 +47,7 @@ class Locked(PermissiveCluster):
 
     def __init__(self, side: str) -> None:
         super().__init__(side, has_authorizer=True)
+        self.connection = by_tls(side)
         self.requests: list[tuple[str, list[Acl]]] = []
 
     def create_acls(self, acls: Any) -> None:
@@ -133,8 +135,8 @@ class Mortal:
     def __init__(self, cluster: Any, killer: Killer, seen: tuple[Acl, ...] | None) -> None:
         self._cluster, self._seen = cluster, seen
         self.alter_quotas = killer.around(cluster.alter_quotas)
-        self.alter_scram_users = killer.around(cluster.alter_scram_users)
         self._create, self._delete = killer.around(cluster.create_acls), killer.around(cluster.delete_acls)
+        self._alter_users = killer.around(cluster.alter_scram_users)
 
     def acls(self) -> tuple[Acl, ...]:
         found: tuple[Acl, ...] = self._cluster.acls() if self._seen is None else self._seen
@@ -149,8 +151,19 @@ class Mortal:
         for one in acls:
             self._delete([one])
 
+    def alter_scram_users(self, made: Any, removed: Any = ()) -> None:
+        for mechanism in SCRAM:
+            self._alter_users(
+                {_only(user, mechanism): password for user, password in made.items()},
+                [_only(user, mechanism) for user in removed],
+            )
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cluster, name)
+
+
+def _only(user: ScramUser, mechanism: str) -> ScramUser:
+    return replace(user, credentials=tuple(one for one in user.credentials if one[0] == mechanism))
 
 
 def _mortal(shop: Migration, killer: Killer, seen: tuple[Acl, ...] | None = None) -> Context:
@@ -162,7 +175,7 @@ def _mortal(shop: Migration, killer: Killer, seen: tuple[Acl, ...] | None = None
 
 @pytest.mark.parametrize("goes_on", [True, False])
 def test_killed_at_any_change_nothing_is_left_that_is_not_removed(shop: Migration, goes_on: bool) -> None:
-    shop.source.users = [ScramUser(user="app", credentials=(("SCRAM-SHA-512", 8192),))]
+    shop.source.users = [ScramUser(user="app", credentials=(("SCRAM-SHA-256", 4096), ("SCRAM-SHA-512", 8192)))]
     at = 0
     while True:
         at += 1
@@ -173,6 +186,7 @@ def test_killed_at_any_change_nothing_is_left_that_is_not_removed(shop: Migratio
             if goes_on:
                 make(shop, shop.ctx(**UNASKED, **DISABLED))
                 assert not access.look(shop.ctx(**DISABLED)).missing, at
+                assert shop.target.users == shop.source.users, at
         ended = killer.seen < at
         backwards = 0
         while True:

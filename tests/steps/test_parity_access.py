@@ -148,7 +148,7 @@ def test_printed_commands_make_the_quotas_that_the_target_lacks(locked: Locked, 
 
     def seen() -> limits.Limits:
         with open_context(plan) as ctx:
-            return limits.read(ctx, difference.read(ctx).users)
+            return limits.read(ctx, difference.read(ctx).users, ())
 
     wanted = limits.Limit(entity=(("client-id", "a batch"), ("user", "CN=app")), key=own.key, value=own.value)
     wait_until(lambda: seen().missing == (wanted,), "the one of the plan's user is missed")

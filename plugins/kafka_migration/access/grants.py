@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kafka_migration.access.carried import in_order
 from kafka_migration.access.difference import AccessDiff, denials_of_fences, in_words, may_be_open, own_principal
-from kafka_migration.access.limits import Entity, Limit, Limits, words
+from kafka_migration.access.limits import Entity, Limit, Limits, whole, words
 from kafka_migration.domain.direction import TARGET
 from kafka_migration.domain.errors import CouldNotFindOut, Refused, TakenOver
 from kafka_migration.domain.listing import listed
@@ -81,7 +81,12 @@ class ToUndo:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only."""
-        return {name: getattr(self, name).as_dict() for name in ("removed", "stay", "changed")}
+        return {
+            "removed": self.removed.as_dict(),
+            "stay": self.stay.as_dict(),
+            "changed": [asdict(limit) for limit in self.changed.limits],
+            "changed_users": [asdict(user) for user in self.changed.users],
+        }
 
 
 def missing(seen: AccessDiff, limits: Limits, users: Iterable[ScramUser] = ()) -> Grants:
@@ -224,7 +229,7 @@ def apply(ctx: Context, todo: Grants, require_still: Callable[[], None], passwor
 
 def _require_new(ctx: Context, users: Iterable[ScramUser]) -> None:
     names = {user.user for user in users}
-    if names and (there := names.intersection(user.user for user in ctx.target.scram_users())):
+    if names and (there := names & whole(ctx.target.scram_users(), made(ctx.journal).users)):
         raise Refused(
             f"somebody has made these SCRAM users on the target meanwhile: {listed(sorted(there))}",
             remedy="run this again: their passwords stay",
@@ -294,7 +299,7 @@ def undo(ctx: Context, require_unused: Callable[[], None]) -> ToUndo:
     claim = ctx.journal.claim(KIND, _OWNER, at=ctx.stamp())
     names, todo = list(ctx.journal.all(KIND)), to_undo(ctx)
     require_rights(ctx, todo.removed)
-    others, users = replace(todo.removed, users=()), Grants(users=todo.removed.users)
+    others, users = replace(todo.removed, users=()), tuple[ScramUser, ...]()
     removed: list[Grants] = []
 
     def require() -> None:
@@ -317,9 +322,19 @@ def undo(ctx: Context, require_unused: Callable[[], None]) -> ToUndo:
             fence.insist(ctx, partial(_change, ctx, part))
         raise
     # Last, when nobody relies on the rest: they could not be made again with the passwords that they had.
-    for part in _parts(users):
-        _change(ctx, part, removes=True)
-    _read_back(ctx, users, "removed")
+    for part in _parts(Grants(users=todo.removed.users)):
+        ctx.journal.require(claim)
+        # Whoever has set a password, or begun to go by it, since the beginning keeps it.
+        now = to_undo(ctx)
+        gone = tuple(user for user in part.users if user in now.removed.users)
+        _change(ctx, Grants(users=gone), removes=True)
+        users += gone
+        todo = ToUndo(
+            removed=replace(others, users=users),
+            stay=replace(todo.stay, users=now.stay.users),
+            changed=replace(todo.changed, users=now.changed.users),
+        )
+    _read_back(ctx, Grants(users=users), "removed")
     # What another migration has made as well, that one removes.
     theirs = frozenset[Acl]().union(*(other.made.acls for other in _others(ctx)))
     their_users = frozenset(user.user for other in _others(ctx) for user in other.made.users)

@@ -49,13 +49,16 @@ class Limit:
 class Limits:
     """``missing`` on the target; ``different`` there, which somebody has decided; ``by_hand``: those of the source, not
     on the target, that concern more than the plan's clients. ``users`` have SCRAM credentials on the source alone: by
-    their names on the target, None if that could not be read. ``unknown`` is what could not be read, and why."""
+    their names on the target, None if that could not be read. ``unknown`` is what could not be read, and why;
+    ``unknown_users`` what of it is about users, and ``shows_users``: whether a right would show them."""
 
     missing: tuple[Limit, ...] = ()
     different: tuple[Limit, ...] = ()
     by_hand: tuple[Limit, ...] = ()
     users: tuple[ScramUser, ...] | None = ()
     unknown: tuple[str, ...] = ()
+    unknown_users: tuple[str, ...] = ()
+    shows_users: bool = True
     notes: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
@@ -70,31 +73,41 @@ class Limits:
         }
 
 
-def read(ctx: Context, users: Mapping[str, str]) -> Limits:
-    """Compare both clusters, for ``users`` of the source by their names on the target. Raises what clusters that do not
-    answer raise."""
-    unknown: list[str] = []
+def read(ctx: Context, users: Mapping[str, str], begun: Iterable[ScramUser]) -> Limits:
+    """Compare both clusters, for ``users`` of the source by their names on the target; SCRAM users that the migration
+    has ``begun`` to make may lack credentials. Raises what clusters that do not answer raise."""
+    unknown: dict[str, Exception] = {}
 
     def asked(what: str, read: Callable[[], tuple[_T, ...]]) -> tuple[_T, ...] | None:
         try:
             return read()
         except (NotAuthorized, NotSupported) as error:
-            unknown.append(f"{what} cannot be read: {error.message}")
+            unknown[f"{what} cannot be read: {error.message}"] = error
             return None
 
     found = asked("client quotas of the source", ctx.source.quotas)
     there = asked("client quotas of the target", ctx.target.quotas)
+    quotas = tuple(unknown)
     here = asked("SCRAM users of the source", ctx.source.scram_users)
     known = asked("SCRAM users of the target", ctx.target.scram_users)
     limits = Limits() if found is None or there is None else _compared(found, there, users)
     if here is None or known is None:
-        return replace(limits, users=None, unknown=tuple(unknown))
-    lack = tuple(_lacking(here, known, users))
+        of_users = tuple(what for what in unknown if what not in quotas)
+        shows_users = not any(isinstance(unknown[what], NotSupported) for what in of_users)
+        return replace(limits, users=None, unknown=tuple(unknown), unknown_users=of_users, shows_users=shows_users)
+    lack = tuple(_lacking(here, whole(known, begun), users))
     return replace(limits, users=lack, unknown=tuple(unknown), notes=tuple(_notes(ctx, lack)))
 
 
-def _lacking(source: Iterable[ScramUser], target: Iterable[ScramUser], users: Mapping[str, str]) -> Iterator[ScramUser]:
-    have, wanted = {user.user for user in target}, dict[str, dict[str, int]]()
+def whole(there: Iterable[ScramUser], begun: Iterable[ScramUser]) -> frozenset[str]:
+    """Names of the users who are ``there``, but for those ``begun`` that have only some of their credentials: brokers
+    are sent one mechanism after the other, and whoever died in between has left a password that nobody may know."""
+    wanted = {user.user: {*user.credentials} for user in begun}
+    return frozenset(user.user for user in there if not {*user.credentials} < wanted.get(user.user, set()))
+
+
+def _lacking(source: Iterable[ScramUser], have: Collection[str], users: Mapping[str, str]) -> Iterator[ScramUser]:
+    wanted = dict[str, dict[str, int]]()
     for user in source:
         if (name := users.get(user.user)) is not None and name not in have:
             # Of users that become one, the strongest.

@@ -27,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +39,7 @@ from kafka_migration.domain.direction import Side
 from kafka_migration.domain.errors import CouldNotFindOut, Refused
 from kafka_migration.domain.hiding import hidden
 from kafka_migration.domain.leash import Leash
+from kafka_migration.domain.printable import in_one_line
 from kafka_migration.plans.access import ScramUsers
 from kafka_migration.plans.hooks import Hook, HttpCall, fill
 from kafka_migration.plans.model import Plan
@@ -94,7 +95,7 @@ class HookCall:
     def __str__(self) -> str:
         """One line for people. Headers are not in it."""
         if self.hook.command:
-            return "command " + " ".join([self.hook.command[0], *_arguments(self.hook.command, self.values)])
+            return _shown(self.hook.command, self.values)
         if self.hook.http:
             return f"{self.hook.http.method} {self.hook.http.url_for(self.values)}"
         return "wait"
@@ -211,6 +212,11 @@ def _arguments(command: tuple[str, ...], values: Mapping[str, str]) -> list[str]
     return [fill(item, dict(values)) for item in command[1:]]
 
 
+def _shown(command: tuple[str, ...], values: Mapping[str, str]) -> str:
+    """A command for people."""
+    return in_one_line("command " + " ".join([command[0], *_arguments(command, values)]))
+
+
 def _safe_arguments(what: str, command: tuple[str, ...], values: Mapping[str, str]) -> list[str]:
     arguments = _arguments(command, values)
     for template, argument in zip(command[1:], arguments, strict=True):
@@ -219,6 +225,10 @@ def _safe_arguments(what: str, command: tuple[str, ...], values: Mapping[str, st
             raise Refused(
                 f"{what}: the argument {argument!r} would be taken for an option",
                 remedy=f"pass it with its option in one item of the plan, such as --name={template}",
+            )
+        if "\0" in argument:
+            raise Refused(
+                f"{what}: no program takes the argument {argument!r}", remedy="do by hand what the command would do"
             )
     return arguments
 
@@ -247,6 +257,21 @@ def _run_command(call: HookCall, command: tuple[str, ...], environ: Mapping[str,
     return shown
 
 
+def require_password_command(
+    users: ScramUsers, names: Iterable[str], migration: str, *, environ: Mapping[str, str] | None = None
+) -> None:
+    """Raise Refused if the plan's command may not run here for each user of these ``names``. Nothing is run."""
+    command = users.command or ()
+    allowed_program(command[0], os.environ if environ is None else environ)
+    for name in names:
+        values = {"user": name, "migration": migration}
+        try:
+            _safe_arguments(_shown(command, values), command, values)
+        except Refused as error:
+            remedy = f"{error.remedy}; or name the user in access.users.exclude, and have it made by hand"
+            raise Refused(error.message, remedy=remedy) from None
+
+
 def run_for_password(users: ScramUsers, user: str, migration: str, *, environ: Mapping[str, str] | None = None) -> str:
     """The password that the plan's command prints for ``user``: in no message, log or file, whatever goes wrong.
 
@@ -254,7 +279,7 @@ def run_for_password(users: ScramUsers, user: str, migration: str, *, environ: M
     """
     environ = os.environ if environ is None else environ
     command, values = users.command or (), {"user": user, "migration": migration}
-    what = "command " + " ".join([command[0], *_arguments(command, values)])
+    what = _shown(command, values)
     remedy = "its output may hold the password, and is not shown: run it by hand, then this again"
     # A pipe, which is on no disk; read when the command is done, so that nothing it leaves running is waited for.
     printed, (read, write) = b"", os.pipe()

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from kafka.protocol.admin import (
     AlterClientQuotasRequest,
@@ -208,7 +207,7 @@ class ResourceCalls(TopicCalls):
         kind, going = AlterUserScramCredentialsRequest.ScramCredentialDeletion, list(removed)
         # Brokers alter a user once in a request, so each mechanism has its own.
         requests = [
-            AlterUserScramCredentialsRequest(
+            _AlterScramUsers(
                 upsertions=[
                     _salted(user.user, number, iterations, password)
                     for user, password in made.items()
@@ -226,8 +225,7 @@ class ResourceCalls(TopicCalls):
                     if user.error_code != RESOURCE_NOT_FOUND:
                         raw.require(asked, user.error_code, user.error_message)
 
-        with _unlogged():
-            raw.run(asked, ask)
+        raw.run(asked, ask)
 
     def may_use_transactional_id(self, transactional_id: str) -> bool:
         """Whether the principal may at least describe it, existing or not. That implies nothing of Write; without it
@@ -244,16 +242,20 @@ class ResourceCalls(TopicCalls):
         return raw.run(asked, ask)
 
 
-@contextmanager
-def _unlogged() -> Iterator[None]:
-    """No request is logged meanwhile, whatever level somebody has set: who reads a salted password can log in by it."""
-    logger = logging.getLogger("kafka")
-    level = logger.level
-    logger.setLevel(max(level, logging.INFO))
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
+class _Unlogged(bytes):
+    def __repr__(self) -> str:
+        return "<hidden>"
+
+
+# Without init, or kafka-python would look for a schema of this name.
+class _AlterScramUsers(AlterUserScramCredentialsRequest, init=False):  # type: ignore[call-arg, misc]
+    """The client logs requests, and what it sends of them, at DEBUG; who reads a salted password can log in by it."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(<hidden>)"
+
+    def encode(self, *args: Any, **kwargs: Any) -> bytes:
+        return _Unlogged(super().encode(*args, **kwargs))
 
 
 def _salted(user: str, mechanism: int, iterations: int, password: str) -> object:

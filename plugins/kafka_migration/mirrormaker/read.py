@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -155,6 +155,7 @@ def read(paths: Iterable[Path]) -> Configuration:
                 file = f"{path}, {name}" if name else str(path)
                 _read_connector(found, {one.name: one for one in _of_json(file, config)}, name)
         elif "connector.class" in (settings := _properties(found, path, data)):
+            _require_no_comments(settings.values())
             _read_connector(found, settings, settings["name"].value if "name" in settings else "")
         else:
             _read_dedicated(found, settings, path)
@@ -272,16 +273,7 @@ def _read_dedicated(found: Configuration, settings: Mapping[str, Setting], path:
             " --consumer.config and --producer.config",
         )
     pairs = {f"{source}->{target}.": (source, target) for source in aliases for target in aliases if source != target}
-    for setting in settings.values():
-        name = setting.name.removeprefix(_longest(pairs, setting.name))
-        if name in options.FLOW and re.search(r"\s#", setting.value):
-            raise BadInput(
-                "holds a comment, which Java takes for a part of the value",
-                file=str(path),
-                field=setting.name,
-                value=setting.value,
-                remedy="write the comment on a line of its own (MirrorMaker goes by the whole value)",
-            )
+    _require_no_comments(settings.values(), pairs)
     flows = {
         prefix: Flow(source=source, target=target, aliases=tuple(aliases))
         for prefix, (source, target) in pairs.items()
@@ -311,6 +303,21 @@ def _read_dedicated(found: Configuration, settings: Mapping[str, Setting], path:
         else:
             _read_of_all(found, flows.values(), setting)
     found.flows += flows.values()
+
+
+def _require_no_comments(settings: Iterable[Setting], flows: Collection[str] = ()) -> None:
+    """Raises BadInput for an option of MirrorMaker's, behind the prefix of one of the ``flows`` or none, that ends in a
+    comment."""
+    for setting in settings:
+        name = setting.name.removeprefix(_longest(flows, setting.name))
+        if options.of_flow(name, setting.value) is not None and re.search(r"\s#", setting.value):
+            raise BadInput(
+                "holds a comment, which Java takes for a part of the value",
+                file=setting.file,
+                field=setting.name,
+                value=setting.value,
+                remedy="write the comment on a line of its own (MirrorMaker goes by the whole value)",
+            )
 
 
 def _is_enabled(settings: Mapping[str, Setting], prefix: str) -> bool:

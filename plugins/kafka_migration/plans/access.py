@@ -24,7 +24,8 @@ def _of_a_user(text: str) -> str:
 
 class ScramUsers(PlanModel):
     """SCRAM users of the source who may use something of the plan's, and whom the target lacks: made there by
-    `access --apply`, with new passwords, since brokers show nobody's. Exactly one of command and disabled."""
+    `access --apply`, with new passwords, since brokers show nobody's: by a connection with TLS. Exactly one of command
+    and disabled."""
 
     command: (
         Annotated[

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -52,7 +51,7 @@ class Seen:
 def look(ctx: Context) -> Seen:
     """Compare both clusters; raises what :func:`difference.read` does. Changes nothing."""
     acls, how = difference.read(ctx), _how(ctx)
-    found = limits.read(ctx, acls.users)
+    found = limits.read(ctx, acls.users, grants.made(ctx.journal).users)
     if how is None:
         return Seen(acls=acls, limits=found)
     users = None if found.users is None else tuple(user for user in found.users if user.user not in how.exclude)
@@ -79,20 +78,22 @@ def check(ctx: Context) -> Seen:
 
 def _check_users(ctx: Context, seen: Seen) -> None:
     if seen.users is None:
+        remedy = "remove access.users from the plan, and make the users by hand"
+        if seen.limits.shows_users:
+            remedy = f"grant the migration's principals Describe on both clusters; or {remedy}"
         raise Refused(
-            f"the plan has SCRAM users made (access.users), but {'; '.join(seen.limits.unknown)}",
-            remedy="grant the migration's principals Describe on both clusters; or remove access.users from the plan,"
-            " and make the users by hand",
+            f"the plan has SCRAM users made (access.users), but {'; '.join(seen.limits.unknown_users)}", remedy=remedy
         )
-    if not seen.users or (how := _how(ctx)) is None or not how.command:
+    if not seen.users or (how := _how(ctx)) is None:
         return
-    hooks.allowed_program(how.command[0], os.environ)
+    if how.command:
+        hooks.require_password_command(how, (user.user for user in seen.users), ctx.plan.name)
+    # Also of users who are made disabled: a salted password is enough to log in by, whoever chose it.
     if not ctx.target.connection.uses_tls:
         raise Refused(
             f"connection {ctx.target.connection.conn_id} is not encrypted, and who reads what the target is sent of"
             " new passwords could log in by it",
-            remedy="use SSL or SASL_SSL; or have users made disabled (access.users.disabled), and their passwords set"
-            " by an administrator",
+            remedy="use SSL or SASL_SSL; or remove access.users from the plan, and have the users made by hand",
         )
 
 

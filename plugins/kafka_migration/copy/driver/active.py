@@ -220,14 +220,21 @@ class Assigner:
             for share in balance(mine, tasks[kind])
         ]
 
-    def evens_out(self, orders: Sequence[TaskOrders], backlog: Mapping[TopicPartition, int]) -> bool:
+    def evens_out(
+        self, orders: Sequence[TaskOrders], backlog: Mapping[TopicPartition, int], quarantine: Quarantine
+    ) -> bool:
         """Whether the ``backlog`` of tasks with ``orders`` is worth the pause of a new round: always where no topic has
-        tasks of its own. Else only if the task with the most to copy of its kind would have much less: all others pause
-        for it, and they are not to wait for each other's records."""
+        tasks of its own, and where they lack some: topics of several kinds share one, suspects have one, or a throttle
+        is shared out by what the backlog was. Else only if the task with the most to copy of its kind would have much
+        less: all others pause for it, and they are not to wait for each other's records."""
         kinds = {self._kind_of(tp) for tp in backlog}
-        if len(kinds) < 2 or len(kinds) > self.slots.now:
+        if len(kinds) < 2 or len(kinds) > self.slots.now or quarantine.tried & backlog.keys():
             return True
-        now = self._most(([a.partition for a in each.assignments] for each in orders), backlog)
+        shares = [[a.partition for a in each.assignments] for each in orders]
+        is_mixed = any(len({*map(self._kind_of, share)}) > 1 for share in shares)
+        if is_mixed or self.link.controls().rate(self.limits.throttle_bytes_per_second) is not None:
+            return True
+        now = self._most(shares, backlog)
         then = self._most((share for share, _ in self._shares(dict(backlog), self.slots.now)), backlog)
         return any(behind > SMALL_BACKLOG and then[kind] < _EVENER * behind for kind, behind in now.items())
 

@@ -189,7 +189,7 @@ class Mirror:
                 self._foreign_writers,
             ],
             standing=StandingPartitions(standstill, self._pinned, self._attempts, self._slots, throttle),
-            evens_out=self._assigner.evens_out,
+            evens_out=partial(self._assigner.evens_out, quarantine=self._quarantine),
             seconds=settings.epoch_seconds,
             log=log,
         )
