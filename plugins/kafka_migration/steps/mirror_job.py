@@ -52,8 +52,8 @@ def run(
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda received, _frame: asked.append(received))
         try:
-            if not back:
-                ship_handlers(session.sparkContext, [each.handler for each in plan.handlers or ()])
+            if plan.handlers and not back:
+                ship_handlers(session.sparkContext, [each.handler for each in plan.handlers])
             if submission:
                 mirror_watch.require_newest(ctx, submission)
             with schemas.following(ctx):
