@@ -217,6 +217,12 @@ def test_mode_and_config_that_somebody_has_set_since_stay_in_later_copies(both: 
     assert both.target.modes[ORDERS] == "READWRITE"
     assert ORDERS not in both.target.configs
     assert both.difference().exit_code == 0
+    # Killed in the middle of the second copy.
+    journal = both.ctx().journal
+    journal.record("schemas", ORDERS, {**(journal.read("schemas", ORDERS) or {}), "is_importing": True})
+    both.target.modes[ORDERS] = "IMPORT"
+    both.apply()
+    assert both.target.modes[ORDERS] == "READWRITE"
 
 
 def test_config_that_changes_on_the_source_is_followed_also_for_a_subject_that_is_read_only(both: Registries) -> None:
@@ -448,7 +454,10 @@ def test_mode_import_that_was_left_is_ended_whatever_else_stands_in_the_way(
     assert both.target.modes == {"": "READWRITE", ORDERS: "READWRITE"}
 
 
-def test_mode_that_cannot_be_given_back_leaves_no_other_subject_in_mode_import(both: Registries) -> None:
+def test_mode_that_cannot_be_given_back_leaves_no_other_subject_in_mode_import(
+    both: Registries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafka_migration.schemas.registry.AT_ONCE", 1)
     fill(both.source)
     for name in (MONEY, ORDERS):
         both.target.modes[name] = "READWRITE"
