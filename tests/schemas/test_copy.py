@@ -424,6 +424,14 @@ def test_time_that_is_over_ends_a_copy_in_good_order(both: Registries) -> None:
     assert both.difference().exit_code == 0
 
 
+def test_copy_that_is_done_when_it_is_to_end_is_a_success(both: Registries) -> None:
+    fill(both.source)
+    ended = threading.Event()
+    at_first(both.target, "DELETE", f"/mode/{ORDERS}", ended.set)
+    assert len(copy.apply(both.ctx(), is_ended=ended.is_set).missing) == 4
+    assert both.difference().exit_code == 0
+
+
 def test_copy_that_is_to_end_does_so_between_two_parts_and_in_good_order(both: Registries) -> None:
     fill(both.source)
     ended = threading.Event()

@@ -139,8 +139,8 @@ def _make(ctx: Context, held: Lease, target: Registry, todo: Difference) -> None
         ends = {name: todo.modes.get(name, own[name]) for name in sorted({*importing, *todo.modes})}
         with held.ending():
             target.each(lambda item: _set_mode(target, *item), ends.items(), leaves_none=True)
-    held.keep()
-    _write(ctx.journal, {name: replace(records[name], is_importing=False) for name in touched})
+    with held.ending():
+        _write(ctx.journal, {name: replace(records[name], is_importing=False) for name in touched})
 
 
 def _write(journal: Journal, records: Mapping[str, Made]) -> None:
