@@ -523,6 +523,13 @@ def test_process_submits_with_the_providers_hook_hides_secrets_and_notes_the_end
     assert ("Error code is: 7" in noted.last_lines) is bool(code)
 
 
+def test_process_submits_though_the_connection_to_a_registry_was_removed(application, opened, capsys, plan_file):
+    application.script.write_text("#!/bin/sh\nexit 0\n")
+    path = Path(plan_file)
+    path.write_text(f"{path.read_text()}\nschemas: {{source: nowhere, target: elsewhere}}\n")
+    assert submit.main(application.arguments) == 0
+
+
 def test_end_of_the_process_ends_spark_with_it(application, opened, tmp_path, monkeypatch):
     """In a session of its own, as it is started; its connections and the plan are all that it needs."""
     application.script.write_text(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import ssl
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -47,6 +48,10 @@ class RegistryServer:
     credentials: str = ""
     #: May raise, or change something, before a request is looked at: method and path.
     before: Callable[[str, str], None] = lambda _method, _path: None
+    #: May change what is answered: path and answer.
+    after: Callable[[str, Any], Any] = lambda _path, answer: answer
+    #: How long each byte of an answer takes, if it comes byte by byte.
+    byte_seconds: float = 0.0
     subjects: dict[str, dict[int, Stored]] = field(default_factory=dict)
     configs: dict[str, dict[str, Any]] = field(default_factory=lambda: {"": {"compatibilityLevel": "BACKWARD"}})
     modes: dict[str, str] = field(default_factory=lambda: {"": READ_WRITE})
@@ -123,7 +128,7 @@ class RegistryServer:
             self.before(request.command, request.path)
             with self._lock:
                 self.requests.append((request.command, request.path))
-                answer = self._answer(request.command, request.path, body)
+                answer = self.after(request.path, self._answer(request.command, request.path, body))
         except Error as error:
             status, answer = error.status, error.body
         data = json.dumps(answer).encode()
@@ -131,7 +136,20 @@ class RegistryServer:
         request.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
         request.send_header("Content-Length", str(len(data)))
         request.end_headers()
-        request.wfile.write(data)
+        if self.byte_seconds:
+            self._trickle(request, data)
+        else:
+            request.wfile.write(data)
+
+    def _trickle(self, request: BaseHTTPRequestHandler, data: bytes) -> None:
+        request.wfile.flush()
+        try:
+            for at in range(len(data)):
+                time.sleep(self.byte_seconds)
+                request.wfile.write(data[at : at + 1])
+                request.wfile.flush()
+        except OSError:
+            request.close_connection = True
 
     def _answer(self, method: str, path: str, body: dict[str, Any]) -> Any:
         parts = urlsplit(path)
@@ -154,6 +172,7 @@ class RegistryServer:
             case "GET", ("config" | "mode") as what, *name:
                 return self._setting(what, "".join(name), is_default_taken=query.get("defaultToGlobal", False))
             case "PUT", "config", *name:
+                self._require_writable("".join(name))
                 level = {"compatibilityLevel": body["compatibility"]}
                 self.configs["".join(name)] = level | {key: body[key] for key in body if key != "compatibility"}
                 return body
@@ -161,6 +180,8 @@ class RegistryServer:
                 return self._set_mode("".join(name), body["mode"], by_force=query.get("force", False))
             case "DELETE", ("config" | "mode") as what, name:
                 found = self._setting(what, name)
+                if what == "config":
+                    self._require_writable(name)
                 (self.configs if what == "config" else self.modes).pop(name)
                 return found
         raise Error(404, 404, "HTTP 404 Not Found")
@@ -192,12 +213,15 @@ class RegistryServer:
     def _mode(self, name: str) -> str:
         return self.modes.get(name, self.modes[""])
 
+    def _require_writable(self, name: str) -> None:
+        if self._mode(name) == READ_ONLY:
+            raise Error(422, 42205, f"Subject {name} is in read-only mode")
+
     def _register(self, name: str, body: dict[str, Any]) -> dict[str, Any]:
         mode, stored = self._mode(name), {key: body[key] for key in body if key not in ("id", "version") and body[key]}
         if self.gives_own_ids:
             mode, body = READ_WRITE, {key: value for key, value in body.items() if key not in ("id", "version")}
-        if mode == READ_ONLY:
-            raise Error(422, 42205, f"Subject {name} is in read-only mode")
+        self._require_writable(name)
         if ("id" in body) is not (mode == IMPORT):
             raise Error(422, 42205, f"Subject {name} is not in {'import' if 'id' in body else 'read-write'} mode")
         for one in body.get("references") or ():
@@ -236,8 +260,7 @@ class RegistryServer:
         return any("default" not in now[name] for name in now.keys() - before.keys())
 
     def _delete_version(self, name: str, at: int, *, for_good: bool) -> int:
-        if self._mode(name) == READ_ONLY:
-            raise Error(422, 42205, f"Subject {name} is in read-only mode")
+        self._require_writable(name)
         found = self.subjects.get(name, {}).get(at)
         if found is None:
             self._listed(name, deleted=True)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused, TakenOver
-from kafka_migration.schemas import copy, difference
+from kafka_migration.domain.errors import BadInput, CouldNotFindOut, MigrationError, Refused
+from kafka_migration.schemas import copy, difference, lease
 from kafka_migration.schemas.copy import IdsNotKept
 from kafka_migration.schemas.difference import Made
+from kafka_migration.schemas.lease import Lease
 from kafka_migration.schemas.registry import Registry
 from tests.schemas.registry_server import Error, RegistryServer
 from tests.schemas.worlds import Registries, record
@@ -183,13 +186,57 @@ def test_modes_of_subjects_are_copied_and_that_of_the_registry_and_import_are_no
     notes = both.difference().notes
     assert any("READONLY on the source, READWRITE there" in note for note in notes)
     assert any(note.startswith(f"{MONEY}: in mode IMPORT") for note in notes)
-    both.source.modes = {"": "READWRITE", ORDERS: "READONLY"}
+
+
+@pytest.mark.parametrize("mode", ["READONLY", "READONLY_OVERRIDE"])
+def test_subject_that_was_read_only_is_made_so_and_one_that_became_so_is_not(both: Registries, mode: str) -> None:
+    fill(both.source)
+    both.source.modes[MONEY] = mode
     both.apply()
-    assert both.target.modes[ORDERS] == "READONLY"
+    assert both.target.modes == {"": "READWRITE", MONEY: mode}
+    both.source.modes[ORDERS] = mode
+    found = both.difference()
+    assert found.exit_code == 0, "whoever freezes the source would freeze the target"
+    assert any(note.startswith(f"{ORDERS}: in mode {mode} on the source since it was copied") for note in found.notes)
+    both.apply()
+    assert both.target.modes == {"": "READWRITE", MONEY: mode}
+
+
+def test_mode_and_config_that_somebody_has_set_since_stay_in_later_copies(both: Registries) -> None:
+    fill(both.source)
+    both.source.modes[ORDERS] = "READONLY"
+    both.source.configs[ORDERS] = {"compatibilityLevel": "NONE"}
+    both.apply()
+    both.target.modes[ORDERS] = "READWRITE"
+    del both.target.configs[ORDERS]
+    both.source.modes.pop(ORDERS)
+    both.source.register(ORDERS, record("Order", "number", "note"))
+    both.source.modes[ORDERS] = "READONLY"
+    both.apply()
+    assert both.target.subjects[ORDERS].keys() == {1, 2, 3}
+    assert both.target.modes[ORDERS] == "READWRITE"
+    assert ORDERS not in both.target.configs
     assert both.difference().exit_code == 0
+    # Killed in the middle of the second copy.
+    journal = both.ctx().journal
+    journal.record("schemas", ORDERS, {**(journal.read("schemas", ORDERS) or {}), "is_importing": True})
+    both.target.modes[ORDERS] = "IMPORT"
+    both.apply()
+    assert both.target.modes[ORDERS] == "READWRITE"
+
+
+def test_config_that_changes_on_the_source_is_followed_also_for_a_subject_that_is_read_only(both: Registries) -> None:
+    fill(both.source)
+    both.source.modes[MONEY] = "READONLY"
+    both.source.configs[MONEY] = {"compatibilityLevel": "NONE"}
+    both.apply()
+    both.source.configs[MONEY] = {"compatibilityLevel": "FULL"}
+    both.apply()
+    assert both.target.configs[MONEY] == {"compatibilityLevel": "FULL"}
+    assert both.target.modes[MONEY] == "READONLY"
     copy.undo(both.ctx())
     assert not both.target.subjects
-    assert ORDERS not in both.target.modes
+    assert [*both.target.configs, *both.target.modes] == ["", ""]
 
 
 def test_subject_that_had_a_mode_of_its_own_has_it_again(both: Registries) -> None:
@@ -264,7 +311,7 @@ def test_run_that_dies_leaves_no_subject_in_mode_import_for_long(both: Registrie
     both.target.modes[MONEY] = "IMPORT"
     journal = both.ctx().journal
     journal.record("schemas", MONEY, {**(journal.read("schemas", MONEY) or {}), "is_importing": True})
-    assert both.difference().left_importing == (MONEY,)
+    assert MONEY in both.difference().left_importing
     both.apply()
     assert both.target.modes == {"": "READWRITE"}
     assert both.difference().exit_code == 0
@@ -290,18 +337,150 @@ def test_refusal_of_one_subject_leaves_no_other_in_mode_import(both: Registries)
     assert both.target.modes == {"": "READWRITE"}
 
 
-def test_of_two_who_copy_at_once_the_first_ends(both: Registries) -> None:
+def at_first(server: RegistryServer, method: str, subject: str, happens: Callable[[], object]) -> None:
+    """Have something happen before the first such request."""
+
+    def before(of: str, path: str) -> None:
+        if of == method and subject in path:
+            server.before = lambda _method, _path: None
+            happens()
+
+    server.before = before
+
+
+def test_of_two_who_copy_at_once_the_second_waits_for_the_first_and_changes_nothing(both: Registries) -> None:
     fill(both.source)
+    seen: list[bool] = []
 
-    def claim(method: str, path: str) -> None:
-        if method == "POST" and MONEY in path:
-            both.target.before = lambda _method, _path: None
-            both.ctx().journal.claim("schemas", "target", at="now")
+    def come_second() -> None:
+        before, ctx = both.target.shown(), both.ctx()
+        with pytest.raises(CouldNotFindOut, match="another process copies"):
+            copy.apply(ctx, until=ctx.clock.monotonic() + 60)
+        seen.append(both.target.shown() == before)
 
-    both.target.before = claim
-    with pytest.raises(TakenOver):
+    at_first(both.target, "POST", MONEY, come_second)
+    both.apply()
+    assert seen == [True]
+    assert both.difference().exit_code == 0
+    assert not both.ctx().journal.all(lease.KIND)
+
+
+def test_nothing_is_deleted_while_another_process_copies(both: Registries) -> None:
+    fill(both.source)
+    both.apply()
+    before = both.target.shown()
+    ctx = both.ctx()
+    ctx.journal.record(lease.KIND, "other", {"until": (ctx.clock.now() + timedelta(hours=1)).isoformat()})
+    with pytest.raises(CouldNotFindOut, match="another process copies"):
+        copy.undo(ctx)
+    assert both.target.shown() == before
+
+
+def test_of_two_who_want_the_lease_at_once_the_later_one_withdraws(
+    both: Registries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, write, taken = both.ctx(), both.ctx(), Lease._write, list[bool]()
+
+    def write_after_the_first(self: Lease) -> None:
+        # Neither has seen the other's, when both write.
+        if self.ctx is second and not taken:
+            taken.append(True)
+            opened.enter_context(lease.held(first, until=first.clock.monotonic()))
+        write(self)
+
+    monkeypatch.setattr(Lease, "_write", write_after_the_first)
+    with ExitStack() as opened:
+        with pytest.raises(CouldNotFindOut), lease.held(second, until=second.clock.monotonic()):
+            pytest.fail("the first has it")
+        assert len(first.journal.all(lease.KIND)) == 1
+
+
+def test_one_that_was_held_up_while_another_copied_leaves_all_to_that_one(both: Registries) -> None:
+    fill(both.source)
+    journals: list[Any] = []
+
+    def hold_up() -> None:
+        both.shop.clock.sleep(lease.SECONDS + 1)
         both.apply()
+        both.target.modes[MONEY] = "IMPORT"
+        journals.append(Made.all(both.ctx().journal))
+
+    at_first(both.target, "PUT", ORDERS, hold_up)
+    with pytest.raises(CouldNotFindOut, match="held up"):
+        both.apply()
+    assert both.target.modes[MONEY] == "IMPORT", "the other one's to end"
+    assert journals == [Made.all(both.ctx().journal)]
+
+
+def test_time_that_is_over_ends_a_copy_in_good_order(both: Registries) -> None:
+    fill(both.source)
+    ctx = both.ctx()
+    at_first(both.target, "POST", MONEY, lambda: both.shop.clock.sleep(16))
+    with pytest.raises(CouldNotFindOut, match="no time is left"):
+        copy.apply(ctx, until=ctx.clock.monotonic() + 20)
     assert both.target.modes == {"": "READWRITE"}
+    assert ORDERS not in both.target.subjects
+    both.apply()
+    assert both.difference().exit_code == 0
+
+
+def test_copy_that_is_done_when_it_is_to_end_is_a_success(both: Registries) -> None:
+    fill(both.source)
+    ended = threading.Event()
+    at_first(both.target, "DELETE", f"/mode/{ORDERS}", ended.set)
+    assert len(copy.apply(both.ctx(), is_ended=ended.is_set).missing) == 4
+    assert both.difference().exit_code == 0
+
+
+def test_copy_that_is_to_end_does_so_between_two_parts_and_in_good_order(both: Registries) -> None:
+    fill(both.source)
+    ended = threading.Event()
+    at_first(both.target, "PUT", ORDERS, ended.set)
+    with pytest.raises(CouldNotFindOut, match="not copied any more"):
+        copy.apply(both.ctx(), is_ended=ended.is_set)
+    assert both.target.modes == {"": "READWRITE"}
+    assert not both.target.subjects
+
+
+@pytest.mark.parametrize("is_source_away", [False, True])
+def test_mode_import_that_was_left_is_ended_whatever_else_stands_in_the_way(
+    both: Registries, monkeypatch: pytest.MonkeyPatch, is_source_away: bool
+) -> None:
+    fill(both.source)
+    both.target.modes[ORDERS] = "READWRITE"
+    both.apply()
+    journal = both.ctx().journal
+    journal.record("schemas", ORDERS, {**(journal.read("schemas", ORDERS) or {}), "is_importing": True})
+    both.target.modes[ORDERS] = "IMPORT"
+    if is_source_away:
+        both.connect("old_registry", "http://127.0.0.1:1")
+        monkeypatch.setattr("kafka_migration.schemas.registry._TRY_SECONDS", 0.0)
+    else:
+        both.target.subjects[MONEY][1].id = 77
+    with pytest.raises(MigrationError, match="does not answer" if is_source_away else "taken"):
+        both.apply()
+    assert both.target.modes == {"": "READWRITE", ORDERS: "READWRITE"}
+
+
+def test_mode_that_cannot_be_given_back_leaves_no_other_subject_in_mode_import(
+    both: Registries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafka_migration.schemas.registry.AT_ONCE", 1)
+    fill(both.source)
+    for name in (MONEY, ORDERS):
+        both.target.modes[name] = "READWRITE"
+
+    def stumble(method: str, path: str) -> None:
+        if method == "PUT" and path == f"/mode/{MONEY}":
+            raise Error(422, 42205, "no")
+
+    both.target.before = stumble
+    with pytest.raises(Refused, match="42205"):
+        both.apply()
+    assert both.target.modes == {"": "READWRITE", MONEY: "IMPORT", ORDERS: "READWRITE"}
+    both.target.before = lambda _method, _path: None
+    both.apply()
+    assert both.target.modes == {"": "READWRITE", MONEY: "READWRITE", ORDERS: "READWRITE"}
 
 
 def killed_at(at: int, patch: pytest.MonkeyPatch) -> list[str]:
@@ -313,7 +492,7 @@ def killed_at(at: int, patch: pytest.MonkeyPatch) -> list[str]:
             raise Killed(what)
         changes.append(what)
 
-    call, put = Registry._call, PlainStore.put
+    call, put, delete = Registry._call, PlainStore.put, PlainStore.delete
 
     def dying_call(self: Registry, method: str, path: str, **more: Any) -> Any:
         if method != "GET":
@@ -325,7 +504,13 @@ def killed_at(at: int, patch: pytest.MonkeyPatch) -> list[str]:
         put(self, key, value)
 
     patch.setattr(Registry, "_call", dying_call)
+
+    def dying_delete(self: PlainStore, key: str) -> None:
+        point(key)
+        delete(self, key)
+
     patch.setattr(PlainStore, "put", dying_put)
+    patch.setattr(PlainStore, "delete", dying_delete)
     return changes
 
 
@@ -336,6 +521,7 @@ def small(both: Registries) -> None:
     both.source.register(ORDERS, record("Order", "number", price="Money"), ("Money", MONEY, 1))
     both.source.delete(ORDERS, 1)
     both.source.configs[ORDERS] = {"compatibilityLevel": "FULL"}
+    both.source.configs[MONEY] = {"compatibilityLevel": "FORWARD"}
     both.source.modes[MONEY] = "READONLY"
 
 
@@ -417,6 +603,32 @@ def test_what_somebody_replaced_and_what_another_migration_made_stays(both: Regi
     found = copy.to_undo(both.ctx())
     assert (found.stay, found.changed) == ((MONEY,), ("shop.orders-key version 1 (id 99)",))
     assert {one.subject for one in found.removed} == {ORDERS}
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_version_to_which_a_strangers_schema_refers_stays_and_all_else_goes(both: Registries, is_deleted: bool) -> None:
+    fill(both.source)
+    both.apply()
+    both.target.register("theirs", record("Theirs", price="Money"), ("Money", MONEY, 1))
+    if is_deleted:
+        both.target.delete("theirs", 1)
+    undone = copy.undo(both.ctx())
+    assert undone.stay == (MONEY,)
+    assert {one.subject for one in undone.removed} == {ORDERS, "shop.orders-key"}
+    assert both.target.subjects.keys() == {MONEY, "theirs"}
+    assert Made.all(both.ctx().journal).keys() == {MONEY}
+    del both.target.subjects["theirs"]
+    assert copy.undo(both.ctx()).stay == ()
+    assert not both.target.subjects
+
+
+def test_version_of_a_subject_that_its_owner_has_frozen_stays(both: Registries) -> None:
+    fill(both.source)
+    both.source.configs[MONEY] = {"compatibilityLevel": "NONE"}
+    both.apply()
+    both.target.modes[MONEY] = "READONLY"
+    assert copy.undo(both.ctx()).stay == (MONEY,)
+    assert both.target.subjects.keys() == {MONEY}
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
 
 import httpx
 import pytest
 
+from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.schemas.connection import RegistryConnection
 from kafka_migration.schemas.registry import IMPORT, Registry, RegistryRefused
 from kafka_migration.schemas.types import Content, Reference, Version
@@ -106,6 +110,40 @@ def test_schema_that_is_none_is_refused_with_the_registrys_reason(registry: Regi
     with pytest.raises(RegistryRefused) as refused:
         registry.register(Version(subject=name, version=1, id=1_000_000, content=schema))
     assert refused.value.code == 42201
+
+
+@pytest.mark.parametrize("answer", [None, 7, "text", [None], {"id": "x"}, {"mode": None, "version": []}])
+def test_answer_of_another_shape_could_not_be_found_out(name: str, answer: Any) -> None:
+    server = RegistryServer()
+    server.register(name, record("Order", "number"))
+    try:
+        with Registry("source", RegistryConnection(conn_id="it", url=server.url)) as found:
+            server.after = lambda path, right: right if path == "/subjects?deleted=true" else answer
+            for look in (found.subject, found.newest, found.config, found.own_mode, lambda _name: found.content(1)):
+                with suppress(CouldNotFindOut):
+                    look(name)
+            with pytest.raises(CouldNotFindOut, match="as a schema registry does"):
+                found.subject(name)
+            server.after = lambda _path, _right: answer
+            with suppress(CouldNotFindOut):
+                found.subjects()
+    finally:
+        server.close()
+
+
+def test_answer_that_comes_bit_by_bit_is_not_waited_for_longer_than_there_is_time() -> None:
+    server = RegistryServer(byte_seconds=0.05)
+    server.subjects = {f"subject-{at}": {} for at in range(20)}
+    server.register("long", record("Order", *(f"field{at}" for at in range(9))))
+    try:
+        began = time.monotonic()
+        with Registry("source", RegistryConnection(conn_id="it", url=server.url)) as found:
+            found.end_in(0.3)
+            with pytest.raises(CouldNotFindOut, match="does not answer GET /schemas"):
+                found.content(1)
+        assert time.monotonic() - began < 1.5
+    finally:
+        server.close()
 
 
 def test_path_that_is_no_registrys_is_refused(registry: Registry) -> None:

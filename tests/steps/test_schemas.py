@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,15 +19,16 @@ from kafka_migration.approvals.cutover import CutoverGate
 from kafka_migration.approvals.evidence import GateName
 from kafka_migration.approvals.passing import NotApproved
 from kafka_migration.domain.checks import CheckResult, Verdict
-from kafka_migration.domain.direction import Direction
+from kafka_migration.domain.direction import SOURCE, Direction
 from kafka_migration.domain.errors import CouldNotFindOut, Refused
 from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.groups.move import Mover
 from kafka_migration.inventory import preflight
-from kafka_migration.link import lifecycle, reverse, seal
-from kafka_migration.migration import cancellation
+from kafka_migration.link import lifecycle, reverse, seal, switched
+from kafka_migration.link.switched import Switch, SwitchState
+from kafka_migration.migration import cancellation, joined
 from kafka_migration.migration.context import Context
-from kafka_migration.schemas import copy, difference
+from kafka_migration.schemas import copy, difference, lease
 from kafka_migration.schemas.difference import Made
 from kafka_migration.state.journal import Journal
 from kafka_migration.steps import cancel, cutover, mirror, mirror_job, runner, schemas, switch, table
@@ -55,6 +59,7 @@ def begun(shop: Registries) -> None:
     """Everything before the cutover has succeeded."""
     for happened in (histories.created, histories.mirroring, histories.validated):
         happened(shop.shop)
+    joined.join(shop.ctx())
 
 
 def result(checks: Iterable[CheckResult], name: str = "schemas on the target") -> CheckResult:
@@ -166,13 +171,85 @@ def test_nothing_is_copied_on_the_way_back(shop: Registries) -> None:
 def test_what_was_seen_already_is_asked_for_by_number_alone(shop: Registries) -> None:
     begun(shop)
     seen = schemas.catch_up(shop.ctx())
-    assert seen == {(VALUES, 1)}
+    assert seen == {(VALUES, (1, 1))}
     shop.source.requests.clear()
     assert schemas.catch_up(shop.ctx(), seen) == seen
-    assert [path for _, path in shop.source.requests] == ["/subjects?deleted=true", f"/subjects/{VALUES}/versions"]
+    versions = f"/subjects/{VALUES}/versions"
+    paths = [path.removesuffix("?deleted=true") for _, path in shop.source.requests]
+    assert paths == ["/subjects", versions, f"{versions}/1"]
     evolve(shop)
-    assert schemas.catch_up(shop.ctx(), seen) == {(VALUES, 1), (VALUES, 2)}
+    assert schemas.catch_up(shop.ctx(), seen) == {(VALUES, (1, 2, 2))}
     assert shop.target.subjects[VALUES].keys() == {1, 2}
+
+
+def test_version_that_was_deleted_between_two_looks_is_copied(shop: Registries) -> None:
+    begun(shop)
+    seen = schemas.catch_up(shop.ctx())
+    evolve(shop)
+    shop.source.delete(VALUES, 2)
+    seen = schemas.catch_up(shop.ctx(), seen)
+    assert shop.target.subjects[VALUES][2].is_deleted, "records have its id"
+    shop.target.requests.clear()
+    assert schemas.catch_up(shop.ctx(), seen) == seen
+    assert not shop.target.requests, "nothing has changed since"
+
+
+def test_number_that_came_again_with_another_id_is_seen(shop: Registries) -> None:
+    begun(shop)
+    seen = schemas.catch_up(shop.ctx())
+    shop.source.subjects[VALUES][1].id = 9
+    with pytest.raises(Refused, match="is id 1 there"):
+        schemas.catch_up(shop.ctx(), seen)
+
+
+def test_mode_import_that_was_left_is_ended_though_nothing_is_new(shop: Registries) -> None:
+    begun(shop)
+    seen = schemas.catch_up(shop.ctx())
+    journal = shop.ctx().journal
+    journal.record("schemas", VALUES, {**(journal.read("schemas", VALUES) or {}), "is_importing": True})
+    shop.target.modes[VALUES] = "IMPORT"
+    schemas.catch_up(shop.ctx(), seen)
+    assert shop.target.modes == {"": "READWRITE"}
+
+
+def test_registry_that_answers_slowly_is_not_waited_for_longer_than_there_is_time(shop: Registries) -> None:
+    begun(shop)
+    seen = schemas.catch_up(shop.ctx())
+    shop.source.byte_seconds = 0.1
+    began, ctx = time.monotonic(), shop.ctx()
+    with pytest.raises(CouldNotFindOut, match="does not answer GET /subjects"):
+        schemas.catch_up(ctx, seen, until=ctx.clock.monotonic() + 0.5)
+    assert time.monotonic() - began < 1.5
+
+
+def test_copy_of_another_process_is_waited_for_until_the_deadline(shop: Registries) -> None:
+    begun(shop)
+    ctx = shop.ctx()
+    ctx.journal.record(lease.KIND, "other", {"until": (ctx.clock.now() + timedelta(seconds=60)).isoformat()})
+    with pytest.raises(CouldNotFindOut, match="another process copies"):
+        schemas.catch_up(ctx, until=ctx.clock.monotonic() + 30)
+    assert not shop.target.subjects
+    schemas.catch_up(ctx, until=ctx.clock.monotonic() + 50)
+    assert shop.target.subjects[VALUES].keys() == {1}
+
+
+def test_nothing_is_copied_and_no_gate_asks_once_producers_are_on_the_target(
+    shop: Registries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun(shop)
+    away = Switch(state=SwitchState.SERVED, begun_at="now", served_at="now")
+    monkeypatch.setattr(switched, "away_from", lambda _ctx, side: away if side == SOURCE else None)
+    assert schemas.catch_up(shop.ctx()) == frozenset()
+    assert schemas.run(shop.ctx()).value is None
+    for refused in (schemas.check, schemas.apply):
+        with pytest.raises(Refused, match="is that of producers"):
+            refused(shop.ctx())
+    assert not shop.target.subjects
+    names = {one.name for one in approvals.evidence(shop.ctx(), GateName.CUTOVER).checks.results}
+    assert "schemas on the target" not in names
+    with pytest.raises(NotApproved) as shut:
+        CutoverGate(shop.ctx()).ask()
+    assert "schemas" not in str(shut.value)
 
 
 def test_registry_is_followed_while_a_mirror_runs_and_an_error_ends_nothing(
@@ -195,7 +272,7 @@ def test_registry_is_followed_while_a_mirror_runs_and_an_error_ends_nothing(
 
     def written(journal: Journal, records: Mapping[str, Made]) -> None:
         write(journal, records)
-        if failed.is_set():
+        if failed.is_set() and not any(one.is_importing for one in records.values()):
             copied.set()
 
     monkeypatch.setattr(copy, "_write", written)
@@ -220,8 +297,9 @@ def test_mirror_by_spark_is_followed_to_the_target_and_not_back(
         yield shop.ctx()
 
     monkeypatch.setattr(mirror_job, "open_context", open_context)
-    for name in ("open_session", "close_session", "SparkRunner"):
+    for name in ("close_session", "SparkRunner", "ship_handlers"):
         monkeypatch.setattr(mirror_job, name, lambda *_, **__: None)
+    monkeypatch.setattr(mirror_job, "open_session", lambda *_, **__: SimpleNamespace(sparkContext=None))
     monkeypatch.setattr(reverse, "arm", lambda ctx: replace(ctx, direction=Direction.REVERSE))
     monkeypatch.setattr(seal, "check", lambda _ctx: None)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
@@ -236,6 +314,54 @@ def test_taken_id_keeps_a_mirror_from_beginning(shop: Registries) -> None:
     shop.target.register("theirs", '"int"')
     with pytest.raises(Refused, match="taken"), schemas.following(shop.ctx()):
         pytest.fail("nothing begins")
+
+
+def test_mirror_that_began_before_begins_again_whatever_the_registries_answer(
+    shop: Registries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun(shop)
+    joined.mirror_began(shop.ctx())
+    shop.target.register("theirs", '"int"')
+    refused = threading.Event()
+    monkeypatch.setattr(schemas, "open_context", lambda *_, **__: nullcontext(shop.ctx()))
+
+    def apply(*_: Any, **__: Any) -> None:
+        refused.set()
+        raise Refused("taken")
+
+    monkeypatch.setattr(copy, "apply", apply)
+    with schemas.following(shop.ctx()):
+        assert refused.wait(30), "at once"
+    assert "schemas that came since are not copied: taken" in shop.shop.told
+
+
+def test_follower_survives_what_nobody_expects_and_goes_by_the_plan_that_joined_last(
+    shop: Registries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun(shop)
+    monkeypatch.setattr(schemas, "FOLLOW_SECONDS", 0.02)
+    old, began, copied = shop.ctx(), threading.Event(), threading.Event()
+    monkeypatch.setattr(schemas, "open_context", lambda *_, **__: nullcontext(old))
+    shop.source.register("further", '"string"')
+    catch_up = schemas.catch_up
+
+    def catch(ctx: Context, *arguments: Any, **more: Any) -> Any:
+        if not began.is_set() and threading.current_thread().name == "schemas":
+            began.set()
+            raise ZeroDivisionError("odd")
+        found = catch_up(ctx, *arguments, **more)
+        if "further" in shop.target.subjects:
+            copied.set()
+        return found
+
+    monkeypatch.setattr(schemas, "catch_up", catch)
+    with schemas.following(old):
+        assert began.wait(30)
+        assert "further" not in shop.target.subjects
+        shop.section = {**shop.section, "subjects": ["further"]}
+        joined.join(shop.ctx())
+        assert copied.wait(30)
+    assert "schemas that came since are not copied: ZeroDivisionError: odd" in shop.shop.told
 
 
 def test_switch_checks_the_registries(shop: Registries) -> None:

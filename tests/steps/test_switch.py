@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
@@ -47,6 +48,7 @@ from kafka_migration.domain.types import Desired, Identity, Position, TopicParti
 from kafka_migration.fence import fence, record
 from kafka_migration.fence.bans import WRITES
 from kafka_migration.fence.fence import Lifted
+from kafka_migration.fence.ground import require_producers
 from kafka_migration.fence.proof import Straggler
 from kafka_migration.fence.record import FenceState
 from kafka_migration.groups import sides
@@ -58,6 +60,7 @@ from kafka_migration.migration import completion
 from kafka_migration.migration.context import Context, Scope
 from kafka_migration.overview import status
 from kafka_migration.plans.model import Plan
+from kafka_migration.schemas import lease
 from kafka_migration.state.link import LinkState, Wish
 from kafka_migration.steps import cutover, outlook, release, report, rollback, schemas, stop, switch, unfence
 from kafka_migration.steps import fence as fence_step
@@ -336,18 +339,35 @@ def test_schemas_are_copied_before_the_fence_and_what_came_since_while_producers
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Any] = []
+    versions = frozenset({("shop.orders-value", (1, 1))})
 
-    def catch_up(_ctx: Context, before: Any = None) -> frozenset[tuple[str, int]]:
-        seen.append(before)
+    def catch_up(ctx: Context, before: Any = None, *, until: float = math.inf) -> Any:
+        seen.append((before, until - ctx.clock.monotonic() <= require_producers(ctx).switch_seconds))
         shop.note(f"schemas {len(seen)}")
-        return frozenset({("shop.orders-value", 1)})
+        return versions
 
     monkeypatch.setattr(schemas, "catch_up", catch_up)
     assert shop.switch().exit_code == 0
-    assert seen == [None, {("shop.orders-value", 1)}]
+    assert seen == [(None, False), (versions, True)], "the second time by the switch's own deadline"
     order = ["schemas 1", "acl", "shop/fence/writes fenced", "schemas 2", "seal", "hook start target switch"]
     places = [shop.effects.index(effect) for effect in order]
     assert places == sorted(places)
+
+
+def test_copy_of_schemas_by_another_process_has_the_switch_given_up_and_producers_write_again(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def held(ctx: Context, before: Any = None, *, until: float = math.inf) -> Any:
+        if before is not None:
+            ctx.journal.record(lease.KIND, "other", {"until": "2999-01-01T00:00:00+00:00"})
+            with lease.held(ctx, until=until):
+                pytest.fail("another process has it")
+        return frozenset()
+
+    monkeypatch.setattr(schemas, "catch_up", held)
+    with pytest.raises(CouldNotFindOut, match="another process copies"):
+        shop.switch()
+    assert shop.record().state is SwitchState.GIVEN_UP
 
 
 def test_reruns_change_nothing_and_nothing_is_lifted_or_fenced_any_more(shop: Shop) -> None:

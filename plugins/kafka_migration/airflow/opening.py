@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.errors import BadInput
@@ -23,7 +23,7 @@ def opened_context(plan: Plan, log: Any, **options: bool) -> Iterator[MigrationC
     from airflow.sdk.log import mask_secret
 
     from kafka_migration.migration.context import open_context
-    from kafka_migration.schemas.connection import find_registry
+    from kafka_migration.schemas.connection import secrets_of
 
     # Warnings only: each connection of kafka-python would be a dozen lines of a task's log, each request of httpx one.
     for name in ("kafka", "httpx"):
@@ -34,11 +34,8 @@ def opened_context(plan: Plan, log: Any, **options: bool) -> Iterator[MigrationC
         for cluster in (ctx.source, ctx.target):
             for secret in cluster.connection.secrets():
                 mask_secret(secret)
-        for conn_id in plan.registries:
-            # Whoever needs one that is no use is refused, and reports it.
-            with suppress(BadInput):
-                for secret in find_registry(conn_id).secrets():
-                    mask_secret(secret)
+        for secret in secrets_of(plan.registries):
+            mask_secret(secret)
         yield ctx
 
 

@@ -117,7 +117,7 @@ def main(arguments: Sequence[str]) -> int:
     from kafka_migration.kafka.lookup import find_connection
     from kafka_migration.migration.context import open_context
     from kafka_migration.plans.load import load_plan
-    from kafka_migration.schemas.connection import find_registry
+    from kafka_migration.schemas.connection import secrets_of
     from kafka_migration.steps import mirror_watch
 
     parser = argparse.ArgumentParser(prog="kafka_migration.airflow.submit", description="Submit a plan's mirror.")
@@ -129,8 +129,7 @@ def main(arguments: Sequence[str]) -> int:
     row = step_named("reverse_mirror" if options.reverse else "mirror")
     plan = load_plan(options.plan)
     secrets = {secret for side in (plan.source, plan.target) for secret in find_connection(side).secrets()}
-    secrets |= {secret for conn_id in plan.registries for secret in find_registry(conn_id).secrets()}
-    output = Output(secrets)
+    output = Output(secrets | secrets_of(plan.registries))
     code, ended = 1, threading.Event()
     alive = threading.Thread(target=_keep_alive, args=(plan, row, options.submission, ended), daemon=True)
     alive.start()

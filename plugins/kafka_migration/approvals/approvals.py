@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.approvals import waves
-from kafka_migration.approvals.cutover import cutover_facts
+from kafka_migration.approvals.cutover import cutover_facts, schema_checks
 from kafka_migration.approvals.evidence import Evidence, GateName, Table, item, limited, verdicts
 from kafka_migration.approvals.passing import (
     CLOCKS_DIFFER,
@@ -53,7 +53,6 @@ from kafka_migration.inventory import inventory, plan_changes, preflight
 from kafka_migration.kafka.facts import GroupFacts, Inventory
 from kafka_migration.link import lag
 from kafka_migration.migration import cancellation
-from kafka_migration.schemas import difference as schemas
 from kafka_migration.state.link import Wish
 from kafka_migration.topics import create
 from kafka_migration.waves import sizing
@@ -238,7 +237,7 @@ def plan_evidence(ctx: Context) -> Evidence:
 def cutover_evidence(ctx: Context) -> Evidence:
     """Before the first group moves: lag, verdict, groups and their positions, who still writes. Read-only."""
     taken = inventory.take(ctx)
-    found = cutover_facts(ctx, taken, create.verify(ctx), schemas.check(ctx, is_due=True))
+    found = cutover_facts(ctx, taken, create.verify(ctx), schema_checks(ctx))
     tables = (_lag(ctx), _positions(ctx), _groups(taken.groups.values()), _stragglers(taken))
     return replace(found, tables=tables if ctx.scope.is_whole else (_wave(ctx, taken), *tables))
 

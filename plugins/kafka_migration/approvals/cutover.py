@@ -14,12 +14,13 @@ from kafka_migration.approvals import waves
 from kafka_migration.approvals.evidence import Evidence, Facts, GateName, item, verdicts
 from kafka_migration.approvals.passing import require_passed
 from kafka_migration.domain.checks import CheckResult, Gate
+from kafka_migration.domain.direction import SOURCE
 from kafka_migration.domain.listing import listed
 from kafka_migration.groups.hooks import check_hooks
 from kafka_migration.groups.record import GroupRecord
 from kafka_migration.inventory import inventory
 from kafka_migration.kafka.facts import Inventory
-from kafka_migration.link import ready
+from kafka_migration.link import ready, switched
 from kafka_migration.link.halts import remedies
 from kafka_migration.link.losses import losses, sentence
 from kafka_migration.schemas import difference
@@ -54,8 +55,13 @@ class CutoverGate:
     def _facts(self, taken: Inventory, drift: Sequence[Drift]) -> Evidence:
         if self._compared is None or self._compared[0] is not taken:
             # As many requests again.
-            self._compared = (taken, difference.check(self._ctx, is_due=True))
+            self._compared = (taken, schema_checks(self._ctx))
         return cutover_facts(self._ctx, taken, drift, self._compared[1])
+
+
+def schema_checks(ctx: Context) -> tuple[CheckResult, ...]:
+    """Whether schemas are on the target; none once producers are there: nothing is copied any more."""
+    return () if switched.away_from(ctx, SOURCE) is not None else difference.check(ctx, is_due=True)
 
 
 def cutover_facts(ctx: Context, taken: Inventory, drift: Sequence[Drift], schemas: Sequence[CheckResult]) -> Evidence:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,16 @@ def find_registry(conn_id: str, environ: Mapping[str, str] | None = None) -> Reg
             where, "host", "credentials would cross the network in clear by http", "write https://HOST:PORT as host"
         )
     return RegistryConnection(conn_id=conn_id, url=url, login=login, password=password, token=token, files=extra)
+
+
+def secrets_of(conn_ids: Iterable[str]) -> frozenset[str]:
+    """Every string of these connections that must never be shown. Whoever needs one that is no use is refused, and
+    reports it."""
+    found = set[str]()
+    for conn_id in conn_ids:
+        with suppress(BadInput):
+            found |= find_registry(conn_id).secrets()
+    return frozenset(found)
 
 
 def _url(where: str, kind: str, fields: Mapping[str, Any], path: str) -> str:

@@ -2,12 +2,13 @@
 
 A subject is in mode IMPORT while its versions are made, by the ids that they have on the source, and gets its own mode
 back. Each id is read back, as some registries accept that mode and give ids of their own. All is in the journal before
-it is made: killed anywhere, the next call goes on, and ends mode IMPORT where one that died has left it.
+it is made: killed anywhere, the next call goes on. First of all, and by the target alone, that ends mode IMPORT where
+one that died has left it. One process at a time does any of this (:mod:`kafka_migration.schemas.lease`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.waiting import tries
 from kafka_migration.migration import cancellation, joined
 from kafka_migration.plans.problems import InvalidPlan
+from kafka_migration.schemas import lease
 from kafka_migration.schemas.difference import (
     KIND,
     Difference,
@@ -25,17 +27,20 @@ from kafka_migration.schemas.difference import (
     registries,
     require_no_collision,
     rounds,
+    target_registry,
 )
-from kafka_migration.schemas.registry import IMPORT, Registry
+from kafka_migration.schemas.lease import Lease
+from kafka_migration.schemas.registry import IMPORT, READONLY, Registry, RegistryRefused
 from kafka_migration.schemas.types import Version
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
-    from kafka_migration.state.journal import Claim, Journal
+    from kafka_migration.state.journal import Journal
 
-_OWNER = "target"
 #: Another node of a registry shows what was written a moment later.
 _READ_BACK_SECONDS, _READ_BACK_PAUSE = 5.0, 0.1
+#: The registry's codes for a subject that is read-only, and for a version to which another schema refers.
+_STAYS = (42205, 42206)
 
 
 class IdsNotKept(Refused):
@@ -45,7 +50,8 @@ class IdsNotKept(Refused):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToUndo:
     """What :func:`undo` deletes, in its order; subjects that have to ``stay``, as another migration to this target may
-    need them; and ``changed`` versions that are somebody else's by now."""
+    need them, or because the registry does not delete what others refer to; and ``changed`` versions that are somebody
+    else's by now."""
 
     removed: tuple[Version, ...] = ()
     stay: tuple[str, ...] = ()
@@ -57,57 +63,84 @@ class ToUndo:
         return {"removed": removed, "stay": list(self.stay), "changed": list(self.changed)}
 
 
-def apply(ctx: Context) -> Difference:
-    """Make what is missing now, and read it back; what was made.
+def apply(ctx: Context, *, until: float | None = None, is_ended: Callable[[], bool] = lambda: False) -> Difference:
+    """Make what is missing now, and read it back; what was made. ``until`` then (by the context's monotonic clock) it
+    is done, or left for another call; so it is soon after ``is_ended``.
 
     Raises Refused for ids or versions that are taken, IdsNotKept for a registry that gives its own, what the registries
-    answer, and TakenOver if somebody else copies or removes schemas meanwhile.
+    answer, and CouldNotFindOut if time is over, or another process copies or removes schemas all the while.
     """
-    with registries(ctx.plan) as (source, target):
-        claim = ctx.journal.claim(KIND, _OWNER, at=ctx.stamp())
-        todo = between(ctx, source, target)
-        require_no_collision(todo)
-        if not todo.is_none:
-            ctx.log(f"make {todo}")
-            _make(ctx, claim, target, todo)
-        return todo
+    with lease.held(ctx, until=until, is_ended=is_ended) as held:
+        if is_halfway(ctx):
+            with target_registry(ctx.plan) as target:
+                held.covers(target)
+                _end_import(ctx, target)
+        with registries(ctx.plan) as (source, target):
+            held.covers(source, target)
+            todo = between(ctx, source, target)
+            require_no_collision(todo)
+            if not todo.is_none:
+                ctx.log(f"make {todo}")
+                _make(ctx, held, target, todo)
+            return todo
 
 
-def _make(ctx: Context, claim: Claim, target: Registry, todo: Difference) -> None:
+def is_halfway(ctx: Context) -> bool:
+    """Whether a run has not come to its end, so that a subject may be in mode IMPORT."""
+    return any(one.is_importing for one in Made.all(ctx.journal).values())
+
+
+def _end_import(ctx: Context, target: Registry) -> None:
+    records = {name: one for name, one in Made.all(ctx.journal).items() if one.is_importing}
+    found = zip(records.items(), target.each(target.own_mode, records), strict=True)
+    ends = [(name, one.mode or one.before) for (name, one), mode in found if mode == IMPORT]
+    target.each(lambda item: _set_mode(target, *item), ends, leaves_none=True)
+
+
+def _make(ctx: Context, held: Lease, target: Registry, todo: Difference) -> None:
     if todo.missing:
-        _require_ids_kept(ctx, target, todo.missing[0])
-    records, importing = Made.all(ctx.journal), sorted({version.subject for version in todo.missing})
-    touched = sorted({*importing, *todo.configs, *todo.modes, *(one.subject for one in todo.deletions)})
+        _require_ids_kept(ctx, held, target, todo.missing[0])
+    records, registered = Made.all(ctx.journal), {version.subject for version in todo.missing}
+    deleted = {version.subject for version in todo.deletions}
+    touched = sorted({*registered, *deleted, *todo.configs, *todo.modes, *todo.left_importing})
     made: dict[str, dict[int, int]] = {}
     for version in todo.missing:
         # One that is there, soft-deleted, stays behind an undo.
         if version.version not in todo.there[version.subject].versions:
             made.setdefault(version.subject, {})[version.version] = version.id
-    for name, before in zip(touched, target.each(target.own_mode, touched), strict=True):
+    own = dict(zip(touched, target.each(target.own_mode, touched), strict=True))
+    for name in touched:
         last = records.get(name, Made())
+        # What somebody has set since is theirs.
+        is_ours = bool(last.mode) and last.mode == own[name]
         records[name] = replace(
             last,
             versions={**last.versions, **made.get(name, {})},
-            before=last.before if last.is_importing or last.mode else before,
-            is_importing=last.is_importing or name in importing,
+            before=last.before if is_ours else own[name],
+            is_importing=True,
             config=todo.configs.get(name, last.config),
-            mode=todo.modes.get(name, last.mode),
+            mode=todo.modes.get(name, last.mode if is_ours else ""),
         )
     _write(ctx.journal, {name: records[name] for name in touched})
+    # Nothing is changed of one that is read-only.
+    frozen = {name for name in touched if name in todo.there and todo.there[name].mode.startswith(READONLY)}
+    importing = registered | frozen
     try:
-        target.each(lambda name: target.set_mode(name, IMPORT), importing)
+        target.each(lambda name: target.set_mode(name, IMPORT), sorted(importing))
         for part in rounds(todo.missing):
-            ctx.journal.require(claim)
             target.each(lambda version: _register(ctx, target, version), part)
         # What refers goes before what it refers to.
         for part in reversed([*rounds(todo.deletions)]):
             target.each(lambda version: target.delete(version.subject, version.version), part)
         target.each(lambda item: target.set_config(*item), todo.configs.items())
     finally:
-        # Whatever went wrong, producers of the target must not find their subjects in mode IMPORT.
-        ends = {name: one.mode or one.before for name, one in records.items() if one.is_importing or name in todo.modes}
-        target.each(lambda item: _set_mode(target, *item), ends.items())
-        _write(ctx.journal, {name: replace(records[name], is_importing=False) for name in ends})
+        # Whatever went wrong, producers of the target must not find their subjects in mode IMPORT. Without the lease
+        # they are put in order by who has it, or will have.
+        ends = {name: todo.modes.get(name, own[name]) for name in sorted({*importing, *todo.modes})}
+        with held.ending():
+            target.each(lambda item: _set_mode(target, *item), ends.items(), leaves_none=True)
+    with held.ending():
+        _write(ctx.journal, {name: replace(records[name], is_importing=False) for name in touched})
 
 
 def _write(journal: Journal, records: Mapping[str, Made]) -> None:
@@ -141,24 +174,20 @@ def _register(ctx: Context, target: Registry, version: Version) -> None:
     )
 
 
-def _require_ids_kept(ctx: Context, target: Registry, first: Version) -> None:
+def _require_ids_kept(ctx: Context, held: Lease, target: Registry, first: Version) -> None:
     """Make a version in a subject of its own, which is removed again: before anything else is made there."""
     probe = replace(first, subject=_probe(ctx), version=1)
     try:
         target.set_mode(probe.subject, IMPORT)
         _register(ctx, target, probe)
     finally:
-        target.delete_subject(probe.subject)
-        target.unset_mode(probe.subject)
+        with held.ending():
+            target.delete_subject(probe.subject)
+            target.unset_mode(probe.subject)
 
 
 def _probe(ctx: Context) -> str:
     return f"kafka-migration.probe-{ctx.plan.name}"
-
-
-def _delete_for_good(target: Registry, version: Version) -> None:
-    target.delete(version.subject, version.version)
-    target.delete(version.subject, version.version, for_good=True)
 
 
 # -- undoing -----------------------------------------------------------------------------------------------------------
@@ -166,7 +195,7 @@ def _delete_for_good(target: Registry, version: Version) -> None:
 
 def to_undo(ctx: Context) -> ToUndo:
     """What :func:`undo` would delete. Changes nothing."""
-    with registries(ctx.plan) as (_, target):
+    with target_registry(ctx.plan) as target:
         return _to_undo(ctx, target)
 
 
@@ -199,25 +228,49 @@ def _may_need(other: Journal, subject: str) -> bool:
 
 def undo(ctx: Context) -> ToUndo:
     """Delete for good what was made, with the configs and modes that came with it; what was deleted, and what stays.
-    Killed anywhere, the next call goes on. Raises TakenOver, and what the target's registry answers."""
-    with registries(ctx.plan) as (_, target):
-        claim = ctx.journal.claim(KIND, _OWNER, at=ctx.stamp())
+    Killed anywhere, the next call goes on. Raises what the target's registry answers, and CouldNotFindOut if another
+    process copies or removes schemas all the while."""
+    with lease.held(ctx) as held, target_registry(ctx.plan) as target:
+        held.covers(target)
         todo, records = _to_undo(ctx, target), Made.all(ctx.journal)
         if records:
             target.delete_subject(_probe(ctx))
-        gone = records.keys() - {*todo.stay}
+        gone = sorted(records.keys() - {*todo.stay})
         # First: of a subject that is read-only nothing is deleted.
-        target.each(lambda name: _give_back(target, name, records[name]), sorted(gone))
+        target.each(lambda name: _give_back(target, name, records[name]), gone)
+        stuck = list[Version]()
         for part in reversed([*rounds(todo.removed)]):
-            ctx.journal.require(claim)
-            target.each(lambda version: _delete_for_good(target, version), part)
-        ctx.journal.forget_all(KIND, gone)
-        return todo
+            are_gone = target.each(lambda version: _delete_for_good(target, version), part)
+            stuck += [version for version, is_gone in zip(part, are_gone, strict=True) if not is_gone]
+        left = {version.subject for version in stuck}
+        held.keep()
+        _write(ctx.journal, {name: replace(records[name], is_importing=False) for name in left})
+        ctx.journal.forget_all(KIND, [name for name in gone if name not in left])
+        removed = tuple(version for version in todo.removed if version not in stuck)
+        return replace(todo, removed=removed, stay=tuple(sorted({*todo.stay, *left})))
 
 
 def _give_back(target: Registry, name: str, made: Made) -> None:
-    """The config and mode of a subject as they were, unless somebody has changed them since."""
-    if made.config and target.config(name) == made.config:
-        target.unset_config(name)
-    if made.is_importing or (made.mode and target.mode(name) == made.mode):
+    """The mode and config of a subject as they were, unless somebody has changed them since."""
+    mode = target.own_mode(name)
+    if (made.is_importing and mode == IMPORT) or (made.mode and mode == made.mode):
         _set_mode(target, name, made.before)
+    if made.config and target.config(name) == made.config:
+        _is_done(lambda: target.unset_config(name))
+
+
+def _delete_for_good(target: Registry, version: Version) -> bool:
+    """Whether that was possible."""
+    name, at = version.subject, version.version
+    return _is_done(lambda: target.delete(name, at)) and _is_done(lambda: target.delete(name, at, for_good=True))
+
+
+def _is_done(change: Callable[[], None]) -> bool:
+    """Make a change; False where the registry does not, as others need what there is."""
+    try:
+        change()
+    except RegistryRefused as refused:
+        if refused.code not in _STAYS:
+            raise
+        return False
+    return True

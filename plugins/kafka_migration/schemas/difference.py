@@ -5,6 +5,7 @@ Ids are what records refer to, so they are the same on both sides, or there is a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -16,16 +17,17 @@ from kafka_migration.domain.direction import SOURCE, TARGET
 from kafka_migration.domain.errors import BadInput, Fatal, MigrationError, Refused
 from kafka_migration.domain.listing import listed
 from kafka_migration.schemas.connection import find_registry
-from kafka_migration.schemas.registry import IMPORT, Registry
+from kafka_migration.schemas.registry import IMPORT, READONLY, Registry
 from kafka_migration.schemas.types import Reference, Subject, Version
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
     from kafka_migration.plans.model import Plan
+    from kafka_migration.plans.schemas import Schemas
     from kafka_migration.state.journal import Journal
 
-#: By subject and number.
-Versions = frozenset[tuple[str, int]]
+#: By subject: numbers, and the newest one's id (:meth:`Registry.newest`).
+Versions = frozenset[tuple[str, tuple[int, ...]]]
 
 KIND = "schemas"
 #: As the registry's own naming by topic has it.
@@ -37,8 +39,8 @@ _CONTEXT = ":."
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
     """What the migration has made of a subject of the target, or was about to. ``versions`` are ids by their numbers;
-    ``before`` is the mode of its own that it had, and ``is_importing`` whether it may still be in mode IMPORT instead.
-    ``config`` and ``mode`` are what it was given, if anything."""
+    ``before`` is the mode of its own that it had, and ``is_importing`` whether a run that was about it has not come to
+    its end: it may still be in mode IMPORT. ``config`` and ``mode`` are what it was given, if anything."""
 
     versions: Mapping[int, int] = field(default_factory=dict)
     before: str = ""
@@ -60,9 +62,9 @@ class Made:
 class Difference:
     """All by the target's names of subjects. ``missing`` are in the order in which they may be made; ``deletions`` are
     those that are there and have to be soft-deleted, or will be once they are made; ``configs`` and ``modes`` those to
-    be set; ``left_importing`` subjects that a run which died has left in mode IMPORT. ``collisions`` and ``left_out``
-    are sentences, and so are ``notes``. ``there`` are subjects of the target as they are; ``seen`` are the source's
-    versions that are not deleted, by its own names."""
+    be set; ``left_importing`` subjects that a run has left halfway, maybe in mode IMPORT. ``collisions`` and
+    ``left_out`` are sentences, and so are ``notes``. ``there`` are subjects of the target as they are; ``seen`` are the
+    source's versions, by its own names of subjects."""
 
     missing: tuple[Version, ...] = ()
     deletions: tuple[Version, ...] = ()
@@ -111,26 +113,34 @@ class Difference:
 
 
 @contextmanager
+def target_registry(plan: Plan) -> Iterator[Registry]:
+    """The one of the target alone. Raises BadInput for a plan without, and for a connection that is none."""
+    with Registry(TARGET, find_registry(_section(plan).target)) as target:
+        yield target
+
+
+@contextmanager
 def registries(plan: Plan) -> Iterator[tuple[Registry, Registry]]:
-    """The plan's two registries. Raises BadInput for a plan without, and for a connection that is none."""
+    """The plan's two registries. Raises what :func:`target_registry` does, and BadInput for one that is both."""
+    with Registry(SOURCE, find_registry(_section(plan).source)) as source, target_registry(plan) as target:
+        if source.connection.url == target.connection.url:
+            raise BadInput(
+                f"both connections lead to {target.connection.url}, and one registry needs no copy",
+                field="schemas.target",
+                value=_section(plan).target,
+                remedy="name two registries, or remove the section schemas",
+            )
+        yield source, target
+
+
+def _section(plan: Plan) -> Schemas:
     if plan.schemas is None:
         raise BadInput(
             "the plan names no schema registries",
             field="schemas",
             remedy="add the section schemas, with source and target (docs/schemas.md)",
         )
-    with (
-        Registry(SOURCE, find_registry(plan.schemas.source)) as source,
-        Registry(TARGET, find_registry(plan.schemas.target)) as target,
-    ):
-        if source.connection.url == target.connection.url:
-            raise BadInput(
-                f"both connections lead to {target.connection.url}, and one registry needs no copy",
-                field="schemas.target",
-                value=plan.schemas.target,
-                remedy="name two registries, or remove the section schemas",
-            )
-        yield source, target
+    return plan.schemas
 
 
 def read(ctx: Context) -> Difference:
@@ -275,19 +285,19 @@ def between(ctx: Context, source: Registry, target: Registry) -> Difference:
         left_out=tuple(left_out),
         notes=(*notes, *more),
         there=there,
-        seen=frozenset(
-            (one.name, at) for one in chosen.values() for at, version in one.versions.items() if not version.is_deleted
-        ),
+        seen=frozenset((one.name, one.newest) for one in chosen.values() if one.is_there),
     )
 
 
-def has_changed(ctx: Context, seen: Versions) -> bool:
-    """Whether the source's registry has other versions than those ``seen``: by a request a subject, so that it can be
-    asked while clients stand still, and again and again."""
+def has_changed(ctx: Context, seen: Versions, *, until: float = math.inf) -> bool:
+    """Whether the source's registry has other versions than those ``seen``: by two requests a subject, so that it can
+    be asked while clients stand still, and again and again. Raises CouldNotFindOut if that is not known ``until`` then
+    (by the context's monotonic clock)."""
     with registries(ctx.plan) as (source, _):
-        names = {name for name in source.subjects() if selects(ctx.plan, name)} | {name for name, _ in seen}
-        now = zip(sorted(names), source.each(source.live, sorted(names)), strict=True)
-        return seen != {(name, at) for name, live in now for at in live}
+        source.end_in(until - ctx.clock.monotonic())
+        names = sorted({name for name in source.subjects() if selects(ctx.plan, name)} | {name for name, _ in seen})
+        now = zip(names, source.each(source.newest, names), strict=True)
+        return seen != {(name, newest) for name, newest in now if newest}
 
 
 def _require_apart(plan: Plan, chosen: Iterable[str]) -> None:
@@ -329,8 +339,9 @@ def _settings(
             continue
         name = called(plan, subject.name)
         here, ours = there[name], made.get(name, Made())
+        is_halfway = ours.is_importing
         if _given(here.config) != _given(subject.config):
-            if here.config in (target_config, ours.config):
+            if here.config == (ours.config or target_config) or (is_halfway and here.config == target_config):
                 configs[name] = subject.config
             else:
                 notes.append(f"{name}: another config on the target, {here.config}, not {subject.config}")
@@ -338,7 +349,10 @@ def _settings(
             continue
         if subject.mode == IMPORT:
             notes.append(f"{name}: in mode {IMPORT} on the source, which is for copies into it")
-        elif here.mode in (target_mode, ours.mode) or ours.is_importing:
+        elif subject.mode.startswith(READONLY) and here.is_there and ours.mode != subject.mode:
+            # Whoever freezes the source before clients move would freeze the target for them.
+            notes.append(f"{name}: in mode {subject.mode} on the source since it was copied, which is not copied")
+        elif here.mode == (ours.mode or target_mode) or (is_halfway and here.mode in (target_mode, IMPORT)):
             modes[name] = subject.mode
         else:
             notes.append(f"{name}: in mode {here.mode} on the target, not {subject.mode}")

@@ -5,9 +5,11 @@ Every call may be made again: what was written is written the same. So one that 
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ALL_COMPLETED, FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
@@ -24,10 +26,13 @@ R = TypeVar("R")
 
 #: Requests under way at once: a registry is a small server that all clients of a cluster share.
 AT_ONCE = 16
+#: So many are begun before it is looked whether there is still time.
+_PART = 4 * AT_ONCE
 _TIMEOUT_SECONDS, _TRY_SECONDS, _PAUSE_SECONDS = 20.0, 10.0, 0.5
 _SHOWN_CHARACTERS = 300
 _DELETED = {"deleted": "true"}
-IMPORT = "IMPORT"
+#: And how modes begin in which nothing can be changed.
+IMPORT, READONLY = "IMPORT", "READONLY"
 #: Metadata and rules (data contracts), which only some registries have.
 _MORE = ("metadata", "ruleSet")
 
@@ -48,7 +53,8 @@ class _Missing(RegistryRefused):
 
 
 class Registry:
-    """One registry; ``role`` is whose clients use it. Close it."""
+    """One registry; ``role`` is whose clients use it. ``before_part`` is called before each part of many requests, and
+    may raise. Close it."""
 
     def __init__(self, role: Side, connection: RegistryConnection) -> None:
         self.role, self.connection = role, connection
@@ -64,41 +70,57 @@ class Registry:
             limits=httpx.Limits(max_connections=AT_ONCE),
         )
         self._pool = ThreadPoolExecutor(AT_ONCE)
+        # One that is answered bit by bit must not hold up who waits for it: httpx bounds each bit alone.
+        self._requests = ThreadPoolExecutor(AT_ONCE)
+        self._until = math.inf
+        self.before_part: Callable[[], None] = lambda: None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(cancel_futures=True)
+        self._requests.shutdown(wait=False, cancel_futures=True)
         self._http.close()
 
-    def each(self, do: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """What ``do`` makes of each of ``items``, in order, side by side. Raises what one of them raises."""
-        futures = [self._pool.submit(do, item) for item in items]
-        try:
-            wait(futures, return_when=FIRST_EXCEPTION)
-        finally:
-            # None may still be under way while the caller puts things in order again.
-            for future in futures:
-                future.cancel()
-            wait(futures)
-        for future in futures:
-            if not future.cancelled() and (error := future.exception()) is not None:
-                raise error
-        return [future.result() for future in futures]
+    def end_in(self, seconds: float) -> None:
+        """Wait for no answer any longer than that: it could not be found out then."""
+        self._until = time.monotonic() + seconds
+
+    def each(self, do: Callable[[T], R], items: Iterable[T], *, leaves_none: bool = False) -> list[R]:
+        """What ``do`` makes of each of ``items``, in order, side by side. Raises what one of them raises: at once, or
+        with ``leaves_none`` once all were tried."""
+        every, found, errors = list(items), list[R](), list[BaseException]()
+        for at in range(0, len(every), _PART):
+            self.before_part()
+            futures = [self._pool.submit(do, item) for item in every[at : at + _PART]]
+            try:
+                wait(futures, return_when=ALL_COMPLETED if leaves_none else FIRST_EXCEPTION)
+            finally:
+                # None may still be under way while the caller puts things in order again.
+                for future in futures:
+                    future.cancel()
+                wait(futures)
+            errors += [error for one in futures if not one.cancelled() and (error := one.exception()) is not None]
+            if errors and not leaves_none:
+                break
+            found += [one.result() for one in futures if one.exception() is None]
+        if errors:
+            raise errors[0]
+        return found
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
     def subjects(self) -> list[str]:
         """Names of all subjects, soft-deleted ones included; those of other contexts than the default one begin with
         a colon, as the registry shows them."""
-        return sorted(self._call("GET", "/subjects", params=_DELETED))
+        with self._as_a_registry("/subjects"):
+            return sorted(map(str, self._call("GET", "/subjects", params=_DELETED)))
 
     def subject(self, name: str) -> Subject:
         """All that there is of it. One that the registry does not have has no version."""
-        path = f"/subjects/{_quoted(name)}/versions"
-        every = sorted(self._call("GET", path, params=_DELETED, missing=[]))
-        live = {*self.live(name)} if every else set[int]()
+        every = self._numbers(name, _DELETED)
+        live = {*self._numbers(name)} if every else set[int]()
         found = {at: self._version(name, at, is_deleted=at not in live) for at in every}
         return Subject(
             name=name,
@@ -108,21 +130,29 @@ class Registry:
             mode=self.mode(name),
         )
 
-    def live(self, name: str) -> list[int]:
-        """Numbers of the versions of a subject that are not deleted."""
-        return list(self._call("GET", f"/subjects/{_quoted(name)}/versions", missing=[]))
+    def newest(self, name: str) -> tuple[int, ...]:
+        """As :attr:`Subject.newest`."""
+        every = self._numbers(name, _DELETED)
+        last = self._version(name, every[-1], is_deleted=True) if every else None
+        return (*every, 0 if last is None else last.id) if every else ()
+
+    def _numbers(self, name: str, params: Mapping[str, str] | None = None) -> list[int]:
+        path = f"/subjects/{_quoted(name)}/versions"
+        with self._as_a_registry(path):
+            return sorted(map(int, self._call("GET", path, params=params, missing=[])))
 
     def _version(self, name: str, version: int, *, is_deleted: bool) -> Version | None:
+        path = f"/subjects/{_quoted(name)}/versions/{version}"
         try:
-            value = self._call("GET", f"/subjects/{_quoted(name)}/versions/{version}", params=_DELETED)
+            value = self._call("GET", path, params=_DELETED)
         except _Missing:
             if is_deleted:
                 # Some keep it for themselves, though they list it.
                 return None
             raise
-        return Version(
-            subject=name, version=value["version"], id=value["id"], content=_content(value), is_deleted=is_deleted
-        )
+        with self._as_a_registry(path):
+            at, schema_id, content = int(value["version"]), int(value["id"]), _content(value)
+        return Version(subject=name, version=at, id=schema_id, content=content, is_deleted=is_deleted)
 
     def read_back(self, version: Version) -> Version | None:
         """What stands where ``version`` should."""
@@ -133,8 +163,10 @@ class Registry:
 
     def content(self, schema_id: int) -> Content | None:
         """What an id stands for; None if for nothing."""
-        value = self._call("GET", f"/schemas/ids/{schema_id}", missing=None)
-        return None if value is None else _content(value)
+        path = f"/schemas/ids/{schema_id}"
+        with self._as_a_registry(path):
+            value = self._call("GET", path, missing=None)
+            return None if value is None else _content(value)
 
     def config(self, subject: str = "") -> Mapping[str, Any]:
         """What holds for a subject, or for the registry."""
@@ -143,18 +175,21 @@ class Registry:
 
     def mode(self, subject: str = "") -> str:
         """The mode that holds for a subject, or for the registry."""
-        return str(self._in_force("mode", subject)["mode"])
+        with self._as_a_registry("/mode"):
+            return str(self._in_force("mode", subject)["mode"])
 
     def _in_force(self, what: str, subject: str) -> dict[str, Any]:
         query = {"defaultToGlobal": "true"}
-        found: dict[str, Any] | None = self._call("GET", _of(what, subject), params=query, missing=None)
-        # Some do not know what would hold for a subject that is not there yet.
-        return dict(self._call("GET", _of(what, ""))) if found is None else found
+        with self._as_a_registry(_of(what, subject)):
+            found = self._call("GET", _of(what, subject), params=query, missing=None)
+            # Some do not know what would hold for a subject that is not there yet.
+            return dict(self._call("GET", _of(what, "")) if found is None else found)
 
     def own_mode(self, subject: str) -> str:
         """The mode that a subject was given itself; "" for one that goes by the registry's."""
-        found = self._call("GET", _of("mode", subject), missing=None)
-        return "" if found is None else str(found["mode"])
+        with self._as_a_registry(_of("mode", subject)):
+            found = self._call("GET", _of("mode", subject), missing=None)
+            return "" if found is None else str(found["mode"])
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -203,11 +238,16 @@ class Registry:
 
     def _call(self, method: str, path: str, *, missing: Any = ..., **more: Any) -> Any:
         """The answer. Where there is no such thing: ``missing``, if that is given."""
-        why = ""
-        for _ in tries(time, seconds=_TRY_SECONDS, pause=_PAUSE_SECONDS):
+        why, url = "no time is left", self.connection.url + path
+        for _ in tries(time, seconds=min(_TRY_SECONDS, self._until - time.monotonic()), pause=_PAUSE_SECONDS):
+            timeout = min(_TIMEOUT_SECONDS, self._until - time.monotonic())
+            if timeout <= 0:
+                continue
+            request = self._requests.submit(self._http.request, method, url, timeout=timeout, **more)
             try:
-                answer = self._http.request(method, self.connection.url + path, **more)
-            except httpx.HTTPError as error:
+                answer = request.result(timeout)
+            except (httpx.HTTPError, TimeoutError) as error:
+                request.cancel()
                 why = f"{type(error).__name__}: {error}"[:_SHOWN_CHARACTERS]
                 continue
             if answer.status_code < 500 and answer.status_code not in (408, 429):
@@ -229,8 +269,9 @@ class Registry:
                 remedy=f"correct login, password or token of connection {self.connection.conn_id}, or what it may do",
             )
         reason = self._json(answer, is_error=True)
-        code = int(reason.get("error_code", answer.status_code))
-        shown = str(reason.get("message", ""))[:_SHOWN_CHARACTERS]
+        with self._as_a_registry(path):
+            code = int(reason.get("error_code", answer.status_code))
+            shown = str(reason.get("message", ""))[:_SHOWN_CHARACTERS]
         details = (self._where, f"{method} {path}", answer.status_code, code, shown)
         # Some answer 409 where something is deleted already.
         if 40400 < code < 40500:
@@ -247,6 +288,17 @@ class Registry:
                 return {}
             raise self._bad("path", "does not answer in JSON", "add the API's path, such as /apis/ccompat/v7") from None
 
+    @contextmanager
+    def _as_a_registry(self, path: str) -> Iterator[None]:
+        """For reading an answer: one of another shape may be that of something on the way, which is gone soon."""
+        try:
+            yield
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise CouldNotFindOut(
+                f"{self._where} does not answer {path} as a schema registry does ({error!r})"[:_SHOWN_CHARACTERS],
+                remedy="check the connection's host and path, and what stands between",
+            ) from error
+
     def _bad(self, name: str, message: str, remedy: str) -> BadInput:
         where = f"connection {self.connection.conn_id}"
         return BadInput(f"{self.connection.url} {message}", file=where, field=name, remedy=remedy)
@@ -262,10 +314,10 @@ def _of(what: str, subject: str) -> str:
 
 def _content(value: Mapping[str, Any]) -> Content:
     return Content(
-        type=value.get("schemaType") or "AVRO",
-        text=value["schema"],
+        type=str(value.get("schemaType") or "AVRO"),
+        text=str(value["schema"]),
         references=tuple(
-            Reference(name=one["name"], subject=one["subject"], version=one["version"])
+            Reference(name=str(one["name"]), subject=str(one["subject"]), version=int(one["version"]))
             for one in value.get("references") or ()
         ),
         more={name: value[name] for name in _MORE if value.get(name)},

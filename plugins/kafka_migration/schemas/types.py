@@ -92,3 +92,10 @@ class Subject:
     def is_there(self) -> bool:
         """Whether the registry has a version of it."""
         return bool(self.versions or self.unreadable)
+
+    @property
+    def newest(self) -> tuple[int, ...]:
+        """Numbers of all versions, soft-deleted ones included, and the id of the last one (0 if it is not shown): what
+        was deleted for good may have come again with the same number. () if there is none."""
+        every = sorted({*self.versions, *self.unreadable})
+        return (*every, self.versions[every[-1]].id if every[-1] in self.versions else 0) if every else ()

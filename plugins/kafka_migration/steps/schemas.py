@@ -6,21 +6,24 @@ more while producers stand still between the clusters: new versions are register
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafka_migration.approvals.evidence import GateName
 from kafka_migration.approvals.passing import Passed
-from kafka_migration.domain.direction import Direction
-from kafka_migration.domain.errors import MigrationError
+from kafka_migration.domain.direction import SOURCE, Direction
+from kafka_migration.domain.errors import MigrationError, Refused
 from kafka_migration.inventory import plan_changes
+from kafka_migration.link import switched
 from kafka_migration.migration import cancellation
 from kafka_migration.migration.context import open_context
 from kafka_migration.migration.history import phase
-from kafka_migration.migration.joined import joined
-from kafka_migration.schemas import copy, difference
+from kafka_migration.migration.joined import begun_mirror, joined
+from kafka_migration.schemas import copy, difference, lease
 from kafka_migration.schemas.copy import ToUndo
 from kafka_migration.schemas.difference import Difference, Versions
 from kafka_migration.steps import outlook
@@ -33,8 +36,6 @@ if TYPE_CHECKING:
 
 #: How far behind the target's registry may be while a mirror runs.
 FOLLOW_SECONDS = 30.0
-#: How long a copy that is under way then is waited for: it must not end in mode IMPORT.
-_ENDING_SECONDS = 60.0
 _PHASE, _WHAT = "schemas", "these schemas"
 
 
@@ -53,6 +54,11 @@ def _require_able(ctx: Context) -> None:
     ctx.require_whole("copying schemas")
     plan_changes.require(ctx)
     cancellation.require_none(ctx)
+    if (switch := switched.away_from(ctx, SOURCE)) is not None:
+        raise Refused(
+            f"the target's schema registry is that of producers, and gives ids by itself: {switch}",
+            remedy="have new schemas registered there; nothing is copied any more",
+        )
 
 
 def apply(ctx: Context) -> Decision:
@@ -72,55 +78,80 @@ def apply(ctx: Context) -> Decision:
 
 
 def run(ctx: Context, *, passed: Passed | None = None) -> Decision:
-    """As :func:`apply`, as a step behind a gate that has been asked; nothing in a dry run."""
-    return Decision() if ctx.dry_run else _decision(copy.apply(ctx))
+    """As :func:`apply`, as a step behind a gate that has been asked; nothing in a dry run, and once producers are on
+    the target."""
+    if ctx.dry_run or switched.away_from(ctx, SOURCE) is not None:
+        return Decision()
+    return _decision(copy.apply(ctx))
 
 
-def catch_up(ctx: Context, seen: Versions | None = None) -> Versions:
+def catch_up(
+    ctx: Context,
+    seen: Versions | None = None,
+    *,
+    until: float = math.inf,
+    is_ended: Callable[[], bool] = lambda: False,
+) -> Versions:
     """Make what was registered on the source since, before clients that may need it are moved to the target. Nothing
-    before `create`, in a dry run, for a plan without registries, and on the way back.
+    before `create`, in a dry run, for a plan without registries, on the way back, and once producers are on the target.
 
     Returns what the source has, for the next call as ``seen``: then nothing else is asked if nothing has changed.
-    Raises what :func:`copy.apply` does.
+    ``until`` and ``is_ended`` are :func:`copy.apply`'s, which this raises what it does, too.
     """
-    is_due = ctx.plan.schemas is not None and ctx.direction is Direction.FORWARD and joined(ctx) is not None
-    if ctx.dry_run or not is_due:
+    if ctx.dry_run or not _is_due(ctx):
         return frozenset()
-    if seen is not None and not difference.has_changed(ctx, seen):
+    if seen is not None and not copy.is_halfway(ctx) and not difference.has_changed(ctx, seen, until=until):
         return seen
-    return copy.apply(ctx).seen
+    return copy.apply(ctx, until=None if until == math.inf else until, is_ended=is_ended).seen
+
+
+def _is_due(ctx: Context) -> bool:
+    return (
+        ctx.plan.schemas is not None
+        and ctx.direction is Direction.FORWARD
+        and joined(ctx) is not None
+        and switched.away_from(ctx, SOURCE) is None
+    )
 
 
 @contextmanager
 def following(ctx: Context) -> Iterator[None]:
-    """Have the target's registry follow the source's while this lasts, :data:`FOLLOW_SECONDS` behind; what there is
-    goes first. Raises what :func:`catch_up` does then; later what goes wrong is progress, and tried again."""
+    """Have the target's registry follow the source's while this lasts, :data:`FOLLOW_SECONDS` behind. What there is
+    goes first: raises what :func:`catch_up` does then, unless a mirror of this link has begun before, which begins
+    again whatever a registry answers. What goes wrong later is progress, and tried again."""
     if ctx.plan.schemas is None or ctx.direction is not Direction.FORWARD:
         yield
         return
-    seen, ended = catch_up(ctx), threading.Event()
+    seen, ended = None if begun_mirror(ctx) else catch_up(ctx), threading.Event()
     thread = threading.Thread(target=_follow, args=(ctx.plan, ctx.log, seen, ended), name="schemas", daemon=True)
     thread.start()
     try:
         yield
     finally:
         ended.set()
-        thread.join(_ENDING_SECONDS)
+        # A copy that is under way must not end in mode IMPORT.
+        thread.join(lease.SECONDS)
 
 
-def _follow(plan: Plan, log: Callable[[str], None], seen: Versions, ended: threading.Event) -> None:
+def _follow(plan: Plan, log: Callable[[str], None], seen: Versions | None, ended: threading.Event) -> None:
     """By clients of its own: those of whoever begins this are not for two threads."""
     shown = ""
-    while not ended.wait(FOLLOW_SECONDS):
+    while not ended.wait(0.0 if seen is None and not shown else FOLLOW_SECONDS):
         try:
-            with open_context(plan, log=log) as ctx:
+            with open_context(plan, log=log) as opened:
+                ctx = opened
                 while not ended.is_set():
-                    seen, shown = catch_up(ctx, seen), ""
+                    if (last := joined(ctx)) is not None and last.digest != ctx.plan.digest:
+                        # Corrected meanwhile: the mirror goes by it, too.
+                        ctx, seen = replace(ctx, plan=last.plan()), None
+                    seen, shown = catch_up(ctx, seen, is_ended=ended.is_set), ""
                     ended.wait(FOLLOW_SECONDS)
-        except MigrationError as error:
-            if error.message != shown:
-                log(f"schemas that came since are not copied: {error}")
-            shown = error.message
+        except Exception as error:
+            # Whatever it is, it ends neither the mirror nor this.
+            why = error.message if isinstance(error, MigrationError) else f"{type(error).__name__}: {error}"
+            if why != shown and not ended.is_set():
+                log(f"schemas that came since are not copied: {why}")
+            shown = why
 
 
 def check_undo(ctx: Context) -> ToUndo:

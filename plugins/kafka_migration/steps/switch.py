@@ -502,7 +502,7 @@ class _Work:
         # Read while the rest is done.
         tail.begin(proof.ends)
         # Producers that are denied register nothing any more, and on the target they would take the next ids.
-        schemas.catch_up(ctx, self._schemas)
+        schemas.catch_up(ctx, self._schemas, until=until)
         self._require()
         self._require_unstopped(fenced)
         self._require_time(until)

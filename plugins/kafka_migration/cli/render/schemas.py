@@ -47,13 +47,13 @@ def difference(found: Difference) -> RenderableType:
 def _notes(found: Difference) -> Iterator[str]:
     yield from found.notes
     if found.left_importing:
-        yield f"still in mode IMPORT, since a run died: {listed(found.left_importing)}; `--apply` ends that"
+        yield f"left halfway, maybe in mode IMPORT: {listed(found.left_importing)}; `--apply` ends that"
 
 
 def staying(found: ToUndo) -> RenderableType:
     """What is not deleted, and why."""
     return Group(
-        grid("Stay, as another migration may need them", ("subject",), [(name,) for name in found.stay]),
+        grid("Stay, as others may need them, or are read-only", ("subject",), [(name,) for name in found.stay]),
         grid("Stay, as somebody has changed them since", ("version",), [(text,) for text in found.changed]),
     )
 
