@@ -180,6 +180,12 @@ class BegunMirror:
         """Whether the plan with that digest is one of its plans."""
         return any(plan["digest"] == digest for plan in self.plans)
 
+    def handles_as(self, snapshot: Mapping[str, Any]) -> bool:
+        """Whether it copies by the handlers of the plan with that snapshot."""
+        now = snapshot.get("handlers")
+        # An earlier version did not record them.
+        return bool(self.plans[0].get("handlers", now) == now)
+
     def __str__(self) -> str:
         return f"plan {self.plans[-1]['digest']}, since {self.plans[-1]['at']}"
 
@@ -213,8 +219,7 @@ def handlers_due(ctx: Context) -> bool:
     mirror, last = begun_mirror(ctx), joined(ctx)
     if mirror is None or last is None or ctx.direction is Direction.REVERSE:
         return False
-    now = last.snapshot.get("handlers")
-    return bool(mirror.plans[0].get("handlers", now) != now)
+    return not mirror.handles_as(last.snapshot)
 
 
 def mirror_selection(ctx: Context) -> Callable[[str], bool]:
