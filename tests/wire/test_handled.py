@@ -60,7 +60,7 @@ def test_rows_of_other_leader_epochs_are_runs_of_their_own():
 def test_record_whose_fields_do_not_fill_it_is_corruption(rest):
     batch = batch_of([RawRecord(0, 0, 0, rest)], base_offset=0, last_delta=0)
     assert len(list(pieces(batch))) == 1, "copied as it is, it is no concern of ours"
-    with pytest.raises(CorruptBatch, match="behind that record: source offset 1$"):
+    with pytest.raises(CorruptBatch, match=r"behind that record: source offset 1$"):
         list(pieces(batch, handle=as_is))
 
 
@@ -68,7 +68,7 @@ def test_what_stands_before_a_record_that_cannot_be_read_is_copied():
     rests = [b"\x01\x01\x00", b"\x01\x01", b"\x01\x01\x00"]
     batch = batch_of([RawRecord(n, n, 0, rest) for n, rest in enumerate(rests)], base_offset=4, last_delta=2)
     found, left = list[Piece](), pieces(batch, since=4, handle=as_is)
-    with pytest.raises(CorruptBatch, match="behind that record: source offset 6$"):
+    with pytest.raises(CorruptBatch, match=r"behind that record: source offset 6$"):
         found.extend(left)
     assert [piece.end for piece in found] == [5]
 
@@ -77,7 +77,7 @@ def test_batch_that_cannot_be_read_names_where_the_next_one_begins():
     whole = {"base_timestamp": 0, "max_timestamp": 0, "count": 2, "base_offset": 7}
     batch = assemble(attributes=GZIP, payload=b"no gzip", **whole)
     assert len(list(pieces(batch, since=7))) == 1
-    with pytest.raises(CorruptBatch, match="the next batch begins at source offset 9$"):
+    with pytest.raises(CorruptBatch, match=r"the next batch begins at source offset 9$"):
         list(pieces(batch, since=7, handle=as_is))
 
 

@@ -13,7 +13,7 @@ from kafka_migration.wire.records import RawRecord, as_long, contents, encode_co
 
 
 def handled(piece: Piece, handle: Handle) -> Iterator[Piece]:
-    """``piece``, with what ``handle`` makes of its records. Raises HandlerFailed, and CorruptBatch where a record cannot
+    """``piece``, with what ``handle`` makes of its records. Raises HandlerFailed, and CorruptBatch if a record cannot
     be read, behind what stands before that record."""
     if piece.batch is None:
         yield piece
