@@ -120,6 +120,7 @@ def test_handler_that_takes_longer_for_a_batch_than_a_round_lasts_gets_on_all_th
     mirror = both.mirror(settings=settings, interrupted=lambda: time.monotonic() > until)
     outcome = mirror.run(until_caught_up=True)
     assert (outcome.reason, outcome.halted) == ("caught_up", ())
+    assert outcome.rounds < 3, "what was handled in one is not handled again in the next"
     assert_handled(both, as_is)
 
 
@@ -135,6 +136,7 @@ def test_handler_that_the_executor_lacks_halts_the_topics_partitions_alone(sourc
         halt = it.link.halts()[outcome.halted[0]]
         assert (halt.reason, halt.source_offset) == (Halt.HANDLER, 0)
         assert "has the SHA-256" in halt.detail
+        assert halt.detail.endswith("; no record is at fault")
         assert len(read_all(it.target, it.topics)[TopicPartition(names[1], 0)]) == 50
 
 

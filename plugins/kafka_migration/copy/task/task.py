@@ -296,7 +296,7 @@ def _load_handler(copy: PartitionCopy) -> None:
     try:
         copy.handle = None if handler is None else handler.load()
     except BadInput as error:
-        copy.stop_after_queue(Halt.HANDLER, error.message)
+        copy.stop_after_queue(Halt.HANDLER, f"{error.message}; no record is at fault")
 
 
 def run_task(orders: TaskOrders) -> Iterable[Receipt]:
