@@ -1,5 +1,6 @@
 """Handlers of tests, and what should become of a record on the target: by librdkafka's eyes, or by the bytes."""
 
+import time
 from dataclasses import replace
 from functools import cache
 
@@ -38,6 +39,12 @@ def as_is(record: Record) -> Record | None:
 def nothing(_record: Record) -> Record | None:
     """Drops everything."""
     return None
+
+
+def slow(record: Record) -> Record | None:
+    """Takes its time."""
+    time.sleep(0.05)
+    return record
 
 
 def fails_on_poison(record: Record) -> Record | None:

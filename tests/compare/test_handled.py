@@ -6,17 +6,23 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 from pyspark.sql import SparkSession
 
+from kafka_migration.compare.digests import SOURCE
 from kafka_migration.compare.explain.result import Fault
 from kafka_migration.compare.launch import Expectations
+from kafka_migration.compare.orders import Orders
 from kafka_migration.compare.records.handled import Handled
 from kafka_migration.compare.records.log import Log
+from kafka_migration.compare.records.task import side_of
+from kafka_migration.compare.request import PartitionRange
 from kafka_migration.compare.result import Equality, ValidationResult
+from kafka_migration.compare.runs import Runs
 from kafka_migration.copy.driver.mirror import Settings
 from kafka_migration.copy.orders import Limits
 from kafka_migration.domain.handlers import Handle
@@ -101,6 +107,23 @@ def test_records_of_every_format_are_handled_as_they_are_decoded_around_what_was
     assert sorted(found.offsets.tolist()) == [1, 2, 4, 7, 8, 10]
     assert (change.dropped, change.changed) == (3, 1)
     assert dict(zip(found.offsets.tolist(), found.sizes.tolist(), strict=True))[10] == 300
+
+
+def test_behind_the_pinned_end_of_a_compacted_topic_the_keys_count_and_no_handler_is_asked():
+    orders = Orders(level="record", committed=True, seconds=1.0, wires={})
+    for keeps_keys in (True, False):
+        tile = PartitionRange(
+            topic="t",
+            partition=0,
+            source_start=0,
+            source_end=5,
+            target_start=0,
+            target_end=5,
+            runs=Runs(()),
+            handler=handler(masked, keeps_keys=keeps_keys),
+        )
+        sides = [side_of(SOURCE, tile, Mock(), orders, span=span) for span in (None, (5, 9))]
+        assert [side.handled is not None for side in sides] == [True, not keeps_keys]
 
 
 @pytest.mark.long

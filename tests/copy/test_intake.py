@@ -22,6 +22,7 @@ from kafka_migration.domain.errors import AuthenticationFailed
 from kafka_migration.domain.types import Halt, Position, TopicPartition
 from kafka_migration.wire.cluster import EARLIEST, Leader
 from kafka_migration.wire.fetch_request import Fetched
+from tests.wire.made import made_batch
 
 TP = TopicPartition("t", 0)
 #: What was copied last was written under the fifth leader.
@@ -96,6 +97,13 @@ def test_log_that_its_leader_calls_cut_twice_halts_once_metadata_were_asked_in_b
     assert it.answered(CUT, CUT) is None
     assert it.intake.is_stale, "who leads is asked"
     assert it.answered(CUT, CUT, between=it.metadata_came) is Halt.TRUNCATED
+
+
+def test_slow_handler_keeps_its_task_from_other_things_for_a_part_of_the_lease_alone() -> None:
+    it = World(EPOCH)
+    it.intake.limits, it.copy.handle = Limits(lease_seconds=0), lambda record: record
+    it.answered(replace(GOOD, records=made_batch([b"a", b"b", b"c"], base_offset=100, leader_epoch=EPOCH)))
+    assert it.copy.fetch_offset == 101, "a record at least"
 
 
 def test_good_answer_in_between_takes_the_doubt_away() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from kafka_migration.copy.orders import JOIN_BYTES, Assignment, Limits
 from kafka_migration.copy.task.partition import PartitionCopy, Prepared, Stand
+from kafka_migration.domain.handlers import Record
 from kafka_migration.domain.offset_map import RunOpening
 from kafka_migration.domain.types import Halt, Position, TopicPartition
 from kafka_migration.wire.batch import MAX_SEQUENCE, parse_header, verify_crc
@@ -67,6 +68,23 @@ def _emptied(base_offset: int, last: int, *, leader_epoch: int = 3) -> bytes:
     struct.pack_into(">i", batch, 23, last - base_offset)
     struct.pack_into(">I", batch, 17, crc32c.crc32c(bytes(batch[21:])))
     return bytes(batch)
+
+
+def test_slow_handler_has_the_records_that_it_manages_queued_and_the_rest_fetched_again():
+    copy, log, seen = _copy(), [thinned(100, [0, 2, 3], 4), _batch(105, 2)], list[int]()
+
+    def handle(record: Record) -> Record | None:
+        seen.append(record.offset)
+        return None if record.offset == 102 else record
+
+    copy.handle, taken = handle, []
+    for end in (101, 103, 105, 106, 107):
+        taken.append([(run.source, run.records) for run in copy.take(_fetched(*log), handling_seconds=0)])
+        assert (copy.halting, copy.fetch_offset) == (None, end)
+    assert seen == [100, 102, 103, 105, 106]
+    assert taken == [[], [], [(103, 1)], [(105, 2)], []]
+    assert [prepared.source_start for prepared in copy.queue] == [100, 103, 105, 106]
+    assert (copy.is_dear, copy.has_runs_ahead) == (True, True)
 
 
 def _send(copy: PartitionCopy) -> Prepared:

@@ -2,7 +2,9 @@
 
 import hashlib
 import itertools
+import pickle
 import sys
+import traceback
 import zipfile
 from pathlib import Path
 
@@ -48,6 +50,7 @@ def test_function_gives_a_record_another_one_or_nothing(place, body, expected):
     ("body", "why"),
     [
         ("return int(record.value)", "ValueError (handler_of_test_"),
+        ("raise SystemExit(record.value)", "SystemExit (handler_of_test_"),
         ("return record.value", "returned a bytes"),
         ("return [record]", "returned a list"),
         ("return (*record,)", "returned a tuple"),
@@ -70,6 +73,7 @@ def test_wrong_result_names_function_and_offset_and_nothing_of_the_record(place,
     assert f"{mine.function}, record at source offset 12: {why}" in str(failure.value)
     assert failure.value.offset == 12
     assert "secret" not in str(failure.value)
+    assert str(pickle.loads(pickle.dumps(failure.value))) == str(failure.value)
 
 
 @pytest.mark.parametrize(
@@ -131,24 +135,38 @@ def f(record):
     assert [handle(RECORD) for handle in found] == [RECORD._replace(value=v) for v in (b"first", b"corrected")]
 
 
+def test_module_is_compiled_as_it_stands_by_itself(place):
+    (place / "annotated_handler.py").write_text("def f(record: bytes):\n    return f.__annotations__['record']\n")
+    with pytest.raises(HandlerFailed, match="returned a type"):
+        Handler(function="annotated_handler:f", sha256=source_digest("annotated_handler:f")).load()(RECORD)
+
+
 @pytest.mark.parametrize(
     ("function", "why"),
     [
         ("no_such_module:f", "there is no module no_such_module"),
         ("no_such_package.module:f", "ModuleNotFoundError"),
         ("sys:f", "there is no module sys in a file"),
-        ("present_handler:g", "AttributeError"),
-        ("present_handler:number", "number is no function"),
-        ("broken_handler:f", "ZeroDivisionError"),
+        ("present_handler:g", "g is no function there"),
+        ("present_handler:number", "number is no function there"),
+        ("broken_handler:f", "ValueError (broken_handler.py, line 2)"),
+        ("leaving_handler:f", "SystemExit (leaving_handler.py, line 1)"),
+        ("misspelt_handler:f", "SyntaxError (misspelt_handler.py, line 1)"),
+        ("broken_package.module:f", "SystemExit (__init__.py, line 1)"),
     ],
 )
 def test_function_that_cannot_be_loaded_is_refused_with_what_to_do(place, function, why):
     (place / "present_handler.py").write_text("number = 1\n")
-    (place / "broken_handler.py").write_text("1 / 0\n")
+    (place / "broken_handler.py").write_text("\nint('secret')\n")
+    (place / "leaving_handler.py").write_text("raise SystemExit('secret')\n")
+    (place / "misspelt_handler.py").write_text("key = 'secret\n")
+    (place / "broken_package").mkdir()
+    (place / "broken_package" / "__init__.py").write_text("raise SystemExit('secret')\n")
     with pytest.raises(BadInput) as refused:
         Handler(function=function, sha256=source_digest(function)).load()
     assert function in refused.value.message
     assert why in refused.value.message
+    assert "secret" not in "".join(traceback.format_exception(refused.value))
     assert refused.value.remedy
 
 

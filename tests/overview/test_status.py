@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -14,8 +14,10 @@ from kafka_migration.domain.types import Desired, Halt, TopicPartition
 from kafka_migration.groups import looks
 from kafka_migration.link import halts
 from kafka_migration.migration.history import phase
+from kafka_migration.migration.joined import join, mirror_began
 from kafka_migration.overview import status
 from kafka_migration.state.link import Wish
+from tests.handlers import handler, nothing
 from tests.steps import histories
 from tests.steps.gates import Migration
 
@@ -101,6 +103,19 @@ def test_mirror_that_says_nothing_for_longer_than_an_epoch_is_silent(
     page = status.read(shop.ctx())
     assert page.mirror.state == state
     assert page.mirror.age_seconds == seconds
+
+
+def test_mirror_that_began_with_other_handlers_than_the_plan_has_shows_that_a_new_start_is_due(
+    shop: Migration,
+) -> None:
+    histories.created(shop)
+    histories.mirroring(shop)
+    after = shop.ctx(handlers=[{"topics": [".*"], **asdict(handler(nothing))}])
+    for began, joined, is_due in ((shop.ctx(), after, True), (after, after, False), (after, shop.ctx(), True)):
+        mirror_began(began)
+        join(joined)
+        waiting = status.read(joined).mirror.waiting
+        assert waiting.startswith("handlers of the plan that joined since") is is_due
 
 
 def test_mirror_that_ended_says_how_and_what_is_wished_of_it(shop: Migration) -> None:

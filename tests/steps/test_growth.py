@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import pytest
 
 from kafka_migration.domain.errors import NotAuthorized, Refused
 from kafka_migration.kafka.errors import BrokerRefused
 from kafka_migration.migration.context import Context
+from kafka_migration.migration.joined import handlers_due, join, mirror_began
 from kafka_migration.state.link import LinkTopic
 from kafka_migration.topics import create
+from tests.handlers import handler, nothing
 from tests.steps import histories
 from tests.steps.gates import Migration
 
@@ -93,6 +96,36 @@ def test_topic_that_was_made_and_not_pinned_is_pinned_by_the_next(shop: Migratio
     changes = list(shop.target.changes)
     assert NEW in _growth(ctx).follow()
     assert shop.target.changes == changes
+
+
+def test_new_topic_waits_for_a_mirror_that_began_with_its_handler(shop: Migration) -> None:
+    ctx, entry = shop.ctx(**FOLLOWS), {"topics": [NEW], **asdict(handler(nothing))}
+    join(ctx)
+    mirror_began(ctx)
+    growth, after = _growth(ctx), shop.ctx(**FOLLOWS, handlers=[entry])
+    join(after)
+    for _ in range(2):
+        assert NEW not in growth.follow()
+    create.apply(after)
+    assert NEW not in growth.follow(), "nor once somebody has made it"
+    (told,) = [text for text in shop.told if text.startswith(f"new topic {NEW} does not join")]
+    assert told.endswith("has it handled otherwise; start the mirror again")
+    assert any(text.endswith("; its handlers hold once the mirror is started again") for text in shop.told)
+    assert handlers_due(after)
+    mirror_began(after)
+    assert not handlers_due(after)
+    assert NEW in _growth(after).follow()
+
+
+def test_new_topic_that_is_compacted_joins_with_a_handler_that_keeps_keys_alone(shop: Migration) -> None:
+    shop.source.add_topic("shop.latest", configs={"cleanup.policy": "compact"})
+    entry = {"topics": [r"shop\.(latest|refunds)"], **asdict(handler(nothing))}
+    growth = _growth(shop.ctx(**FOLLOWS, handlers=[entry]))
+    for _ in range(2):
+        assert (NEW in growth.follow(), "shop.latest" in growth.follow()) == (True, False)
+    (told,) = [text for text in shop.told if "shop.latest" in text]
+    assert "it is compacted, and its handler may change keys and drop records; set keeps_keys: true" in told
+    assert "shop.latest" in _growth(shop.ctx(**FOLLOWS, handlers=[entry | {"keeps_keys": True}])).follow()
 
 
 def test_plan_that_says_nothing_follows_nothing(shop: Migration) -> None:

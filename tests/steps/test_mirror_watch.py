@@ -191,6 +191,19 @@ def test_mirror_that_the_corrected_plan_has_joined_is_the_corrected_plans_too(st
     assert stage.wait().look() is None
 
 
+def test_mirror_that_began_with_other_handlers_is_started_again_and_a_task_with_the_plan_before_watches_it(
+    stage: Stage,
+) -> None:
+    stage.begin()
+    before, handlers = stage.ctx, [{"topics": [".*"], "function": "m:f"}]
+    stage.ctx = stage.shop.ctx(mirror={"epoch_seconds": EPOCH}, handlers=handlers)
+    mirror_goes_on(stage.ctx)
+    assert mirror_watch.active_since(stage.ctx) is None
+    assert mirror_watch.active_since(before) == stage.began
+    stage.begin()
+    assert mirror_watch.active_since(stage.ctx) == stage.began
+
+
 def death(stage: Stage, wait: Wait, seconds: float) -> str:
     """How it has died, seen after so many ``seconds`` and no sooner."""
     assert seen(stage, wait, seconds) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 from kafka_migration.cli.app import app
 from kafka_migration.cli.commands import producers as commands
 from kafka_migration.copy.driver import headers
-from kafka_migration.domain.errors import CouldNotFindOut, Refused, TakenOver
+from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused, TakenOver
 from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Identity, PartitionEnds, TopicPartition
@@ -25,9 +26,12 @@ from kafka_migration.fence.record import FenceRecord, FenceState
 from kafka_migration.link import lifecycle, reverse, seal, stragglers, switched
 from kafka_migration.link.switched import SwitchState
 from kafka_migration.migration.context import Context
+from kafka_migration.migration.joined import join
 from kafka_migration.overview import status
+from kafka_migration.plans.load import restore_plan
 from kafka_migration.steps import report
 from kafka_migration.wire.batch import BatchHeader
+from tests.handlers import handler, nothing
 from tests.steps.test_reverse_link import EXCLUDED, ORDERS, Marked, forward_and_back
 
 OWN, STRANGER = 7, 4711
@@ -387,6 +391,20 @@ def test_what_makes_no_sense_is_refused_before_anything_is_written(ctx: Context,
     target.add_topic(ORDERS.topic)
     lifecycle.note(ctx, [ORDERS.topic], TopicState.COMPLETED)
     with pytest.raises(Refused, match="does not rest behind a cut"):
+        stragglers.forward(ctx, by="ada")
+    assert (copies.copied, copies.holder, stragglers.is_forwarding(ctx)) == ([], 0, False)
+
+
+def test_plan_that_has_not_joined_has_nothing_forwarded(ctx: Context, copies: Copies, km: Any) -> None:
+    join(ctx)
+    given, handlers = ctx.plan.snapshot(), [{"topics": [".*"], **asdict(handler(nothing)), "sha256": "0" * 64}]
+    ctx.plan = restore_plan(given | {"source": "elsewhere"})
+    assert "runs by another plan" in km("--forward", "--yes")[1]
+    ctx.plan = restore_plan(given | {"handlers": handlers})
+    with pytest.raises(Refused, match="changes handlers, by which records are copied"):
+        stragglers.forward(ctx, by="ada")
+    join(ctx)
+    with pytest.raises(BadInput, match="the module of handler"):
         stragglers.forward(ctx, by="ada")
     assert (copies.copied, copies.holder, stragglers.is_forwarding(ctx)) == ([], 0, False)
 

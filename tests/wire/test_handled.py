@@ -5,7 +5,8 @@ import random
 import pytest
 
 from kafka_migration.domain.handlers import HandlerFailed, Record
-from kafka_migration.wire.batch import CorruptBatch, parse_header, verify_crc
+from kafka_migration.wire.batch import CorruptBatch, assemble, parse_header, verify_crc
+from kafka_migration.wire.codecs import GZIP
 from kafka_migration.wire.join import Piece, Run
 from kafka_migration.wire.pieces import pieces
 from kafka_migration.wire.records import RawRecord
@@ -59,8 +60,25 @@ def test_rows_of_other_leader_epochs_are_runs_of_their_own():
 def test_record_whose_fields_do_not_fill_it_is_corruption(rest):
     batch = batch_of([RawRecord(0, 0, 0, rest)], base_offset=0, last_delta=0)
     assert len(list(pieces(batch))) == 1, "copied as it is, it is no concern of ours"
-    with pytest.raises(CorruptBatch):
+    with pytest.raises(CorruptBatch, match=r"behind that record: source offset 1$"):
         list(pieces(batch, handle=as_is))
+
+
+def test_what_stands_before_a_record_that_cannot_be_read_is_copied():
+    rests = [b"\x01\x01\x00", b"\x01\x01", b"\x01\x01\x00"]
+    batch = batch_of([RawRecord(n, n, 0, rest) for n, rest in enumerate(rests)], base_offset=4, last_delta=2)
+    found, left = list[Piece](), pieces(batch, since=4, handle=as_is)
+    with pytest.raises(CorruptBatch, match=r"behind that record: source offset 6$"):
+        found.extend(left)
+    assert [piece.end for piece in found] == [5]
+
+
+def test_batch_that_cannot_be_read_names_where_the_next_one_begins():
+    whole = {"base_timestamp": 0, "max_timestamp": 0, "count": 2, "base_offset": 7}
+    batch = assemble(attributes=GZIP, payload=b"no gzip", **whole)
+    assert len(list(pieces(batch, since=7))) == 1
+    with pytest.raises(CorruptBatch, match=r"the next batch begins at source offset 9$"):
+        list(pieces(batch, since=7, handle=as_is))
 
 
 def test_dropped_tail_is_passed_over_under_its_own_leader_epoch():

@@ -89,6 +89,12 @@ class Limits:
     closed_seconds: float = 5.0
 
     @property
+    def handling_seconds(self) -> float:
+        """For how long handlers may keep a task from all else: within a lease it looks at the link's state, which takes
+        some turns."""
+        return self.lease_seconds / 5
+
+    @property
     def overdue_seconds(self) -> float:
         """After so long without a look at the link's state a task gives up, and its driver gives it up."""
         return self.lease_seconds + self.answer_seconds + self.closed_seconds

@@ -23,6 +23,8 @@ from kafka_migration.domain.errors import BadInput
 FUNCTION = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*"
 """A function as a plan names it: its module, dotted, and its name there."""
 _TIMES = range(-1, 1 << 63)
+#: What code of others may raise; KeyboardInterrupt is nobody's fault.
+_ERRORS = (Exception, SystemExit)
 
 
 class Record(NamedTuple):
@@ -47,8 +49,11 @@ class HandlerFailed(Exception):
     """A handler raised an error, or returned what it may not. The text holds nothing of the record but its offset."""
 
     def __init__(self, function: str, offset: int, why: str) -> None:
+        super().__init__(function, offset, why)
         self.offset = offset
-        super().__init__(f"{function}, record at source offset {offset}: {why}")
+
+    def __str__(self) -> str:
+        return "{}, record at source offset {}: {}".format(*self.args)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +76,8 @@ class Handler:
         def handle(record: Record) -> Record | None:
             try:
                 result: object = function(record)
-            except Exception as error:
-                # Not its text: that may quote the record.
-                place = traceback.extract_tb(error.__traceback__)[-1]
-                why = f"{type(error).__name__} ({place.filename.rpartition('/')[2]}, line {place.lineno})"
-                raise HandlerFailed(self.function, record.offset, why) from None
+            except _ERRORS as error:
+                raise HandlerFailed(self.function, record.offset, _kind(error)) from None
             if result is record:
                 return record
             if why := _fault(record, result, keeps_keys=self.keeps_keys):
@@ -161,8 +163,8 @@ def _source(function: str) -> tuple[ModuleSpec, bytes]:
     module = function.partition(":")[0]
     try:
         found = find_spec(module)
-    except Exception as error:
-        raise _not_found(function, f"{type(error).__name__}: {error}") from error
+    except _ERRORS as error:
+        raise _not_found(function, _kind(error)) from None
     loader: Any = None if found is None else found.loader
     if found is None or not (found.origin or "").endswith(".py") or not hasattr(loader, "get_data"):
         raise _not_found(function, f"there is no module {module} in a file of its own")
@@ -184,13 +186,20 @@ def _function(function: str, sha256: str) -> Callable[[Record], object]:
     module, _, name = function.partition(":")
     sys.modules[module] = loaded = module_from_spec(spec)
     try:
-        exec(compile(source, spec.origin or "", "exec"), loaded.__dict__)
-        found_function: Callable[[Record], object] = getattr(loaded, name)
-    except Exception as error:
-        raise _not_found(function, f"{type(error).__name__}: {error}") from error
+        exec(compile(source, spec.origin or "", "exec", dont_inherit=True), loaded.__dict__)
+    except _ERRORS as error:
+        raise _not_found(function, _kind(error)) from None
+    found_function: Callable[[Record], object] | None = loaded.__dict__.get(name)
     if not callable(found_function):
-        raise _not_found(function, f"{name} is no function")
+        raise _not_found(function, f"{name} is no function there")
     return found_function
+
+
+def _kind(error: BaseException) -> str:
+    """Of what kind ``error`` is, and where it was raised. Not its text: that may quote the record, or a secret."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    file, line = (error.filename, error.lineno) if isinstance(error, SyntaxError) else (place.filename, place.lineno)
+    return f"{type(error).__name__} ({(file or '').rpartition('/')[2]}, line {line})"
 
 
 def _not_found(function: str, why: str) -> BadInput:

@@ -102,8 +102,8 @@ MEANINGS: Mapping[Halt, Meaning] = {
     Halt.HANDLER: Meaning(
         meaning="the topic's handler raised an error, returned what no record is, or is not there",
         remedy="correct the function, and its sha256 in the plan (`check` shows it); have the same module on every"
-        f" executor; then {_AT}, or, once what is before the record is copied, that of the next record (given there"
-        " too) to give the record up",
+        f" executor; then {_AT}, or, unless no record is at fault (as the detail shows), that of the next record (given"
+        " there too) to give the record up",
     ),
     Halt.NO_PARTITION: Meaning(
         meaning="the source topic has a partition that the target topic lacks, and it could not be added",

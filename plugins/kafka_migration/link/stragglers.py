@@ -31,6 +31,7 @@ from kafka_migration.kafka.forwarding import Forwarder, Record
 from kafka_migration.link import lifecycle, reverse, switched
 from kafka_migration.link.switched import SwitchState
 from kafka_migration.migration import cancellation
+from kafka_migration.topics import handling
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
@@ -264,9 +265,9 @@ def forwarded_behind(ctx: Context) -> tuple[TopicPartition, ...]:
     return tuple(sorted(found))
 
 
-def check_forward(ctx: Context, found: Iterable[Stray]) -> None:
-    """Raises Refused where the source is written to by its own producers, or the target has no place for a record; and
-    CouldNotFindOut while it is open whether a record counts."""
+def check_forward(ctx: Context, found: Collection[Stray]) -> None:
+    """Raises Refused where the source is written to by its own producers, or the target has no place for a record;
+    CouldNotFindOut while it is open whether a record counts; and what :func:`handling.require` raises."""
     cancellation.require_none(ctx)
     last = switched.last(ctx)
     if last is not None and last.state is SwitchState.SWITCHING:
@@ -281,6 +282,7 @@ def check_forward(ctx: Context, found: Iterable[Stray]) -> None:
             " link is, or its topics are released; what stands there is no straggler's",
             remedy="see `status` for where each topic stands; the mirror copies what is written before the seal",
         )
+    handling.require(ctx, {stray.tp.topic for stray in found})
     _require_places(ctx, found)
 
 

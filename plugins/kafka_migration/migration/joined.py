@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import Refused
 from kafka_migration.domain.lifecycle import COPIED_AGAIN, CREATED, INTENDED
 from kafka_migration.domain.names import SAME, TopicNames
@@ -164,7 +165,8 @@ def _since(last: Joined, plan: Plan) -> tuple[Change, ...]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BegunMirror:
     """The mirror that began last: its ``submission`` by Airflow, "" for one that a command started, and the plans that
-    it goes by, oldest first: digest, since when (ISO-8601), selection of topics."""
+    it goes by, oldest first: digest, since when (ISO-8601), selection of topics, handlers; it copies by the first one's
+    handlers."""
 
     submission: str
     plans: tuple[Mapping[str, Any], ...]
@@ -177,6 +179,12 @@ class BegunMirror:
     def goes_by(self, digest: str) -> bool:
         """Whether the plan with that digest is one of its plans."""
         return any(plan["digest"] == digest for plan in self.plans)
+
+    def handles_as(self, snapshot: Mapping[str, Any]) -> bool:
+        """Whether it copies by the handlers of the plan with that snapshot."""
+        now = snapshot.get("handlers")
+        # An earlier version did not record them.
+        return bool(self.plans[0].get("handlers", now) == now)
 
     def __str__(self) -> str:
         return f"plan {self.plans[-1]['digest']}, since {self.plans[-1]['at']}"
@@ -193,7 +201,9 @@ def mirror_goes_on(ctx: Context) -> None:
 
 
 def _record_mirror(ctx: Context, mirror: BegunMirror) -> None:
-    plan = {"digest": ctx.plan.digest, "at": ctx.stamp(), "topics": ctx.plan.snapshot()["topics"]}
+    snapshot = ctx.plan.snapshot()
+    selected = {"topics": snapshot["topics"], "handlers": snapshot.get("handlers")}
+    plan = {"digest": ctx.plan.digest, "at": ctx.stamp(), **selected}
     ctx.journal.record(KIND, ctx.own(MIRROR), {"submission": mirror.submission, "plans": [*mirror.plans, plan]})
 
 
@@ -201,6 +211,15 @@ def begun_mirror(ctx: Context) -> BegunMirror | None:
     """The mirror of ``ctx``'s link that began last; None where an earlier version began it."""
     value = ctx.journal.read(KIND, ctx.own(MIRROR))
     return BegunMirror(submission=value.get("submission", ""), plans=tuple(value["plans"])) if value else None
+
+
+def handlers_due(ctx: Context) -> bool:
+    """Whether the mirror began with other handlers than those of the plan that joined last, and so copies by these only
+    once it is started again."""
+    mirror, last = begun_mirror(ctx), joined(ctx)
+    if mirror is None or last is None or ctx.direction is Direction.REVERSE:
+        return False
+    return not mirror.handles_as(last.snapshot)
 
 
 def mirror_selection(ctx: Context) -> Callable[[str], bool]:

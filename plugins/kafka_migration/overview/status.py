@@ -32,6 +32,7 @@ from kafka_migration.link.stragglers import Stray
 from kafka_migration.migration import cancellation, completion
 from kafka_migration.migration.cancellation import Cancellation, State
 from kafka_migration.migration.history import KIND as PHASE
+from kafka_migration.migration.joined import handlers_due
 from kafka_migration.topics import drift
 from kafka_migration.validation import verdict
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
 
 _WORST_PARTITIONS = 5
+_HANDLERS_DUE = "handlers of the plan that joined since this mirror began: run `mirror` again, or clear its task"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +61,8 @@ class MirrorStatus:
     """The running copy. ``state`` is not started, running, silent (probably dead) or ended; ages are seconds.
 
     ``sealed``: since when the mirror may not write any more, and whether every partition shows the seal;
-    ``waiting`` which partitions stand still, and why; ``rewound`` what the target lost and was copied again, last at
-    ``rewound_at``.
+    ``waiting`` which partitions stand still, and why, and what waits for a new start; ``rewound`` what the
+    target lost and was copied again, last at ``rewound_at``.
     """
 
     state: str
@@ -328,6 +330,7 @@ def _mirror(ctx: Context) -> MirrorStatus:
     run, wish, progress, seal = ctx.link.run(), ctx.link.wished(), ctx.link.progress(), ctx.link.seal()
     state, last = mirror_state(ctx)
     rewinds = ctx.link.rewinds()
+    due = _HANDLERS_DUE if state == "running" and handlers_due(ctx) else ""
     age = None if last is None else max(0.0, (ctx.clock.now() - last).total_seconds())
     return MirrorStatus(
         state=state,
@@ -342,7 +345,7 @@ def _mirror(ctx: Context) -> MirrorStatus:
         controls=ctx.link.controls(),
         sealed=_sealed(seal),
         is_sealed=seal is not None and seal.is_complete,
-        waiting=str((run or {}).get("waiting", "")),
+        waiting="; ".join(filter(None, (str((run or {}).get("waiting", "")), due))),
         rewound=tuple(
             f"{tp}: target offsets {rewind['lost_from']} to {rewind['lost_to'] - 1} were lost there, and copied again"
             f" from source offset {rewind['source']} at {rewind['at']}"

@@ -30,8 +30,8 @@ _HOLDS = {
     "mirror.start": "for topics that are mirrored for the first time from now on",
     "mirror.follow_new_topics": "for the mirror that runs, once `create` has run",
     "mirror": _NEXT_START,
-    "handlers": "for what is copied once `create` has run; what was copied before is compared by them, too, so where"
-    " they make other records of it, copy the topic again",
+    "handlers": f"{_NEXT_START}; what was copied before is compared by them, too, so where they make other records of"
+    " it, copy the topic again",
     "producers": "for the next fence; one that stands is lifted as it was made",
 }
 _AT_ONCE = "from the next step on"

@@ -129,7 +129,7 @@ def apply(
     settings = Settings(
         streams=stated.num_streams,
         dedicated=[_dedicated(each) for each in stated.dedicated_streams],
-        handler_of=ctx.handler_of if growth is None else growth.handler_of,
+        handler_of=ctx.handler_of,
         epoch_seconds=stated.epoch_seconds,
         held_open=KEEPS_RECORDS,
     )

@@ -86,10 +86,11 @@ def require_newest(ctx: Context, submitted: str) -> None:
 
 
 def active_since(ctx: Context) -> str | None:
-    """Since when a mirror that goes by this very plan runs, or is about to; None if none seems to."""
+    """Since when a mirror that goes by this very plan, handlers too, runs, or is about to; None if none seems to."""
     newest, begun = submission(ctx), begun_mirror(ctx)
     is_alive = newest is not None and not newest.ended and _is_recent(ctx, _alive_at(ctx, newest) or newest.at)
-    if begun is not None and begun.goes_by(ctx.plan.digest) and (ctx.link.run() or {}).get("state") == "running":
+    is_running = (ctx.link.run() or {}).get("state") == "running"
+    if begun is not None and is_running and begun.goes_by(ctx.plan.digest) and begun.handles_as(ctx.plan.snapshot()):
         is_of_newest = newest is not None and begun.submission == newest.id
         if is_alive if is_of_newest else mirror_state(ctx)[0] == "running":
             return begun.at

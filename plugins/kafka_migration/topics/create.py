@@ -12,12 +12,11 @@ noted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.errors import CouldNotFindOut, Refused
-from kafka_migration.domain.handlers import Handler
 from kafka_migration.domain.listing import listed
 from kafka_migration.domain.waiting import tries
 from kafka_migration.kafka.errors import TopicExists
@@ -25,7 +24,7 @@ from kafka_migration.kafka.types import TopicDescription
 from kafka_migration.migration import cancellation
 from kafka_migration.migration.joined import joined, mirror_goes_on
 from kafka_migration.state.link import LinkTopic
-from kafka_migration.topics import keeping
+from kafka_migration.topics import handling, keeping
 from kafka_migration.topics.declared import (
     ADOPTS,
     INTENT,
@@ -270,10 +269,10 @@ def _visible(ctx: Context, names: list[str]) -> dict[str, TopicDescription]:
 
 
 class TargetGrowth:
-    """Grows the target of ``ctx``; ``pin`` notes new topics in the link."""
+    """Grows the target of ``ctx``, by whose handlers the mirror copies; ``pin`` notes new topics in the link."""
 
     def __init__(self, ctx: Context, pin: Pin) -> None:
-        self._ctx, self._pin = ctx, pin
+        self._ctx, self._began_with, self._pin = ctx, ctx.plan, pin
         self._reported: set[str] = set()
         # A plan that has not joined is newer than this one: it holds until another one joins.
         self._joined_before = last.digest if (last := joined(ctx)) else ""
@@ -292,20 +291,17 @@ class TargetGrowth:
             record["spec"]["partitions"] = partitions
             ctx.journal.record(KIND, topic, record)
 
-    def handler_of(self, topic: str) -> Handler | None:
-        """The handler of a topic, by the plan that joined last."""
-        return self._ctx.handler_of(topic)
-
     def follow(self) -> Mapping[str, LinkTopic]:
         """Go by the plan that joined last. Pin what `create` has made for it since, and with
         ``mirror.follow_new_topics`` create and pin the new topics of the source that it means.
 
-        One that cannot be created is reported, once, and left out. Returns all that are pinned.
+        One that cannot be created, or that the mirror cannot copy as the plan has it handled, is reported, once, and
+        left out. Returns all that are pinned.
         """
         self._take_joined_plan()
-        if made := mirrored(self._ctx).keys() - self._ctx.link.topics().keys():
+        if made := self._handled(mirrored(self._ctx).keys() - self._ctx.link.topics().keys()):
             self._pin(self._ctx, sorted(made), False)
-        if self._ctx.plan.mirror.follow_new_topics and (new := self._new_topics()):
+        if self._ctx.plan.mirror.follow_new_topics and (new := self._handled(self._new_topics())):
             self._create(new)
         return self._ctx.link.topics()
 
@@ -318,7 +314,11 @@ class TargetGrowth:
         self._ctx = replace(self._ctx, plan=plan)
         self._ctx.link.select_also(plan.topics.matches)
         mirror_goes_on(self._ctx)
-        self._ctx.log(f"the mirror goes on with the plan that joined at {last.at}: {plan.digest}")
+        is_due = plan.handlers != self._began_with.handlers
+        self._ctx.log(
+            f"the mirror goes on with the plan that joined at {last.at}: {plan.digest}"
+            + ("; its handlers hold once the mirror is started again" if is_due else "")
+        )
 
     def _existing(self, topic: str) -> TopicDescription:
         found = self._ctx.target.topics([topic]).get(topic)
@@ -332,14 +332,29 @@ class TargetGrowth:
 
     def _create(self, new: set[str]) -> None:
         ctx = self._ctx
-        todo = [step for step in steps(ctx, only=new) if not self._is_problem(step)]
+        todo = [
+            step
+            for step in steps(ctx, only=new)
+            if self._joins(step.name, f"{step.problem}; {step.remedy}" if step.problem else "")
+        ]
         if not todo:
             return
         take(ctx, todo)
         self._pin(self._ctx, [step.name for step in todo], True)
 
-    def _is_problem(self, step: TopicStep) -> bool:
-        if step.problem and step.name not in self._reported:
-            self._reported.add(step.name)
-            self._ctx.log(f"new topic {step.name} does not join the mirror: {step.problem}; {step.remedy}")
-        return bool(step.problem)
+    def _handled(self, topics: Set[str]) -> set[str]:
+        """Those of ``topics`` that the mirror can copy as the plan has them handled."""
+        ctx, why = self._ctx, dict[str, str]()
+        for topic in handling.compacted(ctx, handling.used(ctx, topics)):
+            why[topic] = f"it is compacted, and its handler may change keys and drop records; {handling.KEEP_KEYS}"
+        for topic in topics:
+            # Executors have what the mirror began with, and keep it: a file is shipped once.
+            if ctx.handler_of(topic) != self._began_with.handler_of(topic):
+                why[topic] = "the plan that the mirror began with has it handled otherwise; start the mirror again"
+        return {topic for topic in topics if self._joins(topic, why.get(topic, ""))}
+
+    def _joins(self, topic: str, problem: str) -> bool:
+        if problem and topic not in self._reported:
+            self._reported.add(topic)
+            self._ctx.log(f"new topic {topic} does not join the mirror: {problem}")
+        return not problem

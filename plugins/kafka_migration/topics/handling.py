@@ -15,6 +15,8 @@ from kafka_migration.topics import declared
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
 
+KEEP_KEYS = "set keeps_keys: true for these topics (an entry of their own in `handlers`), or have no handler match them"
+
 
 def used(ctx: Context, topics: Iterable[str]) -> dict[str, Handler]:
     """By topic, the handlers of those that have one."""
@@ -48,16 +50,17 @@ def load(handlers: Mapping[str, Handler]) -> None:
 
 
 def require_keys(ctx: Context, handlers: Mapping[str, Handler]) -> None:
-    """Raises Refused where records of compacted topics may be dropped, or get other keys."""
-    free = [topic for topic, handler in handlers.items() if not handler.keeps_keys]
-    configs = ctx.origin.topic_configs(free) if free else {}
-    compacted = [
-        topic for topic in free if (found := configs[topic].get("cleanup.policy")) and "compact" in (found.value or "")
-    ]
-    if compacted:
+    """Raises Refused for :func:`compacted` topics."""
+    if found := compacted(ctx, handlers):
         raise Refused(
-            f"these topics are compacted, and their handlers may change keys and drop records: {listed(compacted)}; the"
+            f"these topics are compacted, and their handlers may change keys and drop records: {listed(found)}; the"
             " target would then keep other records of a key than the source",
-            remedy="set keeps_keys: true for these topics (an entry of their own in `handlers`), or have no handler"
-            " match them",
+            remedy=KEEP_KEYS,
         )
+
+
+def compacted(ctx: Context, handlers: Mapping[str, Handler]) -> list[str]:
+    """The topics that are compacted, and whose records may be dropped by their handlers, or get other keys."""
+    free = [topic for topic, handler in handlers.items() if not handler.keeps_keys]
+    policies = {topic: found.get("cleanup.policy") for topic, found in ctx.origin.topic_configs(free).items()}
+    return [topic for topic, policy in policies.items() if policy and "compact" in (policy.value or "")]

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from kafka_migration.domain.handlers import Handle, HandlerFailed, Record, decoded, encoded
-from kafka_migration.wire.batch import BatchHeader
+from kafka_migration.wire.batch import BatchHeader, CorruptBatch
 from kafka_migration.wire.join import Piece, Run, as_piece
 from kafka_migration.wire.records import RawRecord, as_long, contents, encode_contents, encode_records, raw_records
 
 
 def handled(piece: Piece, handle: Handle) -> Iterator[Piece]:
-    """``piece``, with what ``handle`` makes of its records. Raises CorruptBatch, before anything, if they cannot be
-    read, and HandlerFailed behind what stands before that record."""
+    """``piece``, with what ``handle`` makes of its records. Raises HandlerFailed, and CorruptBatch if a record cannot
+    be read, behind what stands before that record."""
     if piece.batch is None:
         yield piece
         return
@@ -23,8 +23,12 @@ def handled(piece: Piece, handle: Handle) -> Iterator[Piece]:
     rows: list[Run] = []
     place, at, epoch = 0, header.base_offset, header.leader_epoch
     continues, is_same = at, True
-    failure: HandlerFailed | None = None
-    for index, raw in enumerate([*raw_records(header, piece.batch)]):
+    failure: HandlerFailed | CorruptBatch | None = None
+    try:
+        records = [*raw_records(header, piece.batch)]
+    except CorruptBatch as error:
+        raise CorruptBatch(f"{error}; the next batch begins at source offset {piece.end}") from error
+    for index, raw in enumerate(records):
         place += place + 1 < len(runs) and runs[place + 1].before == index
         run = runs[place]
         offset = run.source + index - run.before
@@ -32,6 +36,9 @@ def handled(piece: Piece, handle: Handle) -> Iterator[Piece]:
             after = handled_record(handle, raw.rest, as_long(header.base_timestamp + raw.timestamp_delta), offset)
         except HandlerFailed as error:
             failure = error
+            break
+        except CorruptBatch as error:
+            failure = CorruptBatch(f"{error}; behind that record: source offset {offset + 1}")
             break
         # By the leader epoch of the last record, dropped or not, it is seen later whether the source was cut.
         at, epoch = offset + 1, run.epoch

@@ -95,6 +95,7 @@ def stragglers(
     """Show what others than the reverse link wrote to the source behind the cut (1 if anything); forward it to the
     target, or give it up."""
     from kafka_migration.domain.errors import BadInput
+    from kafka_migration.inventory import plan_changes
     from kafka_migration.link import stragglers as phase
 
     if forward and give_up:
@@ -105,6 +106,7 @@ def stragglers(
     with opened(plan, output, dry_run=dry_run) as ctx:
         found = phase.look(ctx)
         if forward:
+            plan_changes.require(ctx)
             phase.check_forward(ctx, found)
         if (give_up or forward) and found and not (dry_run or yes):
             question, declined = _ASKED[forward]

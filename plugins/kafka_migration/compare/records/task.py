@@ -76,6 +76,8 @@ def side_of(
     here."""
     is_source = role == SOURCE
     start, end = span or ((tile.source_start, tile.source_end) if is_source else (tile.target_start, tile.target_end))
+    # Of what stands elsewhere the keys are looked at, which a handler leaves as they are where topics are compacted.
+    as_they_are = span is not None and tile.handler is not None and tile.handler.keeps_keys
     left_out = () if span else tile.left_out if is_source else tile.target_left_out
     return Side(
         client,
@@ -86,7 +88,7 @@ def side_of(
         seconds=orders.seconds,
         may_lack=tile.compacted if is_source else tile.target_compacted,
         left_out=left_out,
-        handled=Handled.of(tile, start, end, left_out) if is_source else None,
+        handled=Handled.of(tile, start, end, left_out) if is_source and not as_they_are else None,
     )
 
 

@@ -192,7 +192,7 @@ class Intake:
                 self.loop.spawn(self._pass_over_nothing, copy, end)
             if not answer.records and answer.diverging_end is None:
                 continue
-            new = copy.take(answer)
+            new = copy.take(answer, self.limits.handling_seconds / (len(answers) * max(1, len(self._busy))))
             if new:
                 openings.append((copy, new))
             if copy.handle is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import logging
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 
 from kafka_migration.copy.orders import Assignment, Limits
 from kafka_migration.domain.codes import REFUSED_FOR_GOOD, STALE_LEADER, TAKEN_OVER, TOO_LARGE, UNAUTHORIZED
-from kafka_migration.domain.handlers import Handle, HandlerFailed
+from kafka_migration.domain.handlers import Handle, HandlerFailed, Record
 from kafka_migration.domain.offset_map import RunOpening
 from kafka_migration.domain.types import Halt, Position, Receipt
 from kafka_migration.wire.batch import CorruptBatch, readdress
@@ -66,6 +67,25 @@ class Prepared:
     openings: tuple[RunOpening, ...]
     openings_durable: bool
     leader: Leader | None = None
+
+
+class _TimeIsUp(HandlerFailed):
+    """No failure: the copy goes on at that record."""
+
+
+def _within(seconds: float, handle: Handle) -> Handle:
+    """``handle``, which begins with no other record once it has taken so many seconds."""
+    until = 0.0
+
+    def timed(record: Record) -> Record | None:
+        nonlocal until
+        now = time.monotonic()
+        until = until or now + seconds
+        if now > until:
+            raise _TimeIsUp("", record.offset, "")
+        return handle(record)
+
+    return timed
 
 
 class PartitionCopy:
@@ -124,8 +144,9 @@ class PartitionCopy:
         """True once everything up to ``until`` has been fetched."""
         return self.until is not None and self.fetch_offset >= self.until
 
-    def take(self, fetched: Fetched) -> list[RunOpening]:
-        """Queue what was fetched. Returns openings that must be durable before their batches may be sent."""
+    def take(self, fetched: Fetched, handling_seconds: float = float("inf")) -> list[RunOpening]:
+        """Queue what was fetched; of what a handler handles, as much as it manages in so many seconds. Returns openings
+        that must be durable before their batches may be sent."""
         openings: list[RunOpening] = []
         if self.stand is not Stand.RUN or self.halting is not None:
             return openings
@@ -141,7 +162,7 @@ class PartitionCopy:
                 aborted=fetched.aborted,
                 join_bytes=self.join_bytes,
                 most_bytes=self.most_bytes,
-                handle=self.handle,
+                handle=None if self.handle is None else _within(handling_seconds, self.handle),
             ):
                 if self.is_past_end:
                     break
@@ -159,6 +180,9 @@ class PartitionCopy:
                     openings += self._prepare(piece, piece.batch)
         except CorruptBatch as error:
             self.stop_after_queue(Halt.CORRUPT, str(error))
+        except _TimeIsUp:
+            # What is left is fetched again.
+            pass
         except HandlerFailed as error:
             self.stop_after_queue(Halt.HANDLER, f"{error}; behind that record: source offset {error.offset + 1}")
         except Exception as error:
@@ -400,6 +424,11 @@ class PartitionCopy:
     def has_runs_ahead(self) -> bool:
         """True if dropping the queue would take a fence."""
         return self.stand is Stand.RUN and any(prepared.openings for prepared in self.queue)
+
+    @property
+    def is_dear(self) -> bool:
+        """True if dropping the queue would take a fence, or what may have taken a handler as long as a round."""
+        return self.has_runs_ahead or (self.handle is not None and self.stand is Stand.RUN and bool(self.queue))
 
     def drop_queue(self) -> None:
         """Forget what was fetched but not sent; the position knows nothing of it.

@@ -144,7 +144,8 @@ class CopyTask:
 
     async def _send_runs_ahead(self) -> None:
         """Fetch no more, and for some seconds send what runs were written ahead for: dropped, it takes a fence, in
-        each round of a backlog with gaps, and a producer has 32,766 of them (docs/mirror.md, Limits)."""
+        each round of a backlog with gaps, and a producer has 32,766 of them (docs/mirror.md, Limits). So with what
+        handlers have made: a slow one would handle the same records in each round."""
         self.intake.is_closed = True
         began = time.monotonic()
         while not self.loop.ending and not self.rate_limit.is_paused:
@@ -153,7 +154,7 @@ class CopyTask:
             if self._recalled and not self.lease.holds:
                 # For good: nothing more may be sent.
                 break
-            if not any(copy.has_runs_ahead for tp, copy in self.copies.items() if tp in self.target.leaders):
+            if not any(copy.is_dear for tp, copy in self.copies.items() if tp in self.target.leaders):
                 break
             self.outlet.start()
             await self.loop.rest(0.02)
@@ -295,7 +296,7 @@ def _load_handler(copy: PartitionCopy) -> None:
     try:
         copy.handle = None if handler is None else handler.load()
     except BadInput as error:
-        copy.stop_after_queue(Halt.HANDLER, error.message)
+        copy.stop_after_queue(Halt.HANDLER, f"{error.message}; no record is at fault")
 
 
 def run_task(orders: TaskOrders) -> Iterable[Receipt]:
