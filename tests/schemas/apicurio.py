@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import tarfile
 import tempfile
@@ -13,6 +12,7 @@ from typing import Self
 import httpx
 
 from demo import jars
+from demo.brokers.ports import PortReservation
 from demo.java import java_since
 from tests.waiting import wait_until
 
@@ -41,10 +41,12 @@ class Apicurio:
     def __init__(self, folder: Path) -> None:
         # Before anything is fetched.
         java = java_since(JAVA)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        self._ports = PortReservation(2)
+        port, management = self._ports
         self.url, self._log = f"http://127.0.0.1:{port}/apis/ccompat/v7", folder / "apicurio.log"
         command = [str(java), "-Xmx384m", "-Dquarkus.http.host=127.0.0.1", f"-Dquarkus.http.port={port}"]
+        # By default on every address of the machine, at a port that two runs side by side would share.
+        command += ["-Dquarkus.management.host=127.0.0.1", f"-Dquarkus.management.port={management}"]
         # Elsewhere an administrator decides whether anything may be deleted for good.
         command += [f"-Dapicurio.rest.deletion.{what}.enabled=true" for what in ("artifact", "artifact-version")]
         with self._log.open("wb") as log:
@@ -67,6 +69,7 @@ class Apicurio:
     def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._process.wait()
+        self._ports.release()
 
     def _answers(self) -> bool:
         assert self._process.poll() is None, self._log.read_text(errors="replace")[-2000:]
