@@ -33,7 +33,7 @@ def setup(
     from demo.recording import make_archives
 
     typer.echo(f"Java: {require_java()}")
-    for jar_set in ("kafka", "spark", *((*(it.jar_set for it in OLD), "apicurio") if old_brokers else ())):
+    for jar_set in ("kafka", "spark", *((*(release.jar_set for release in OLD), "apicurio") if old_brokers else ())):
         typer.echo(f"jars, {jar_set}: {len(jars.paths(jar_set))} verified in {jars.CACHE_DIRECTORY / jar_set}")
     for line in make_archives():
         typer.echo(line)

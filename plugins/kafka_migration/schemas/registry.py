@@ -194,7 +194,7 @@ class Registry:
     # -- writing -------------------------------------------------------------------------------------------------------
 
     def register(self, version: Version) -> None:
-        """Have ``version`` where it says, by its id; its subject must be in mode IMPORT. Nothing is read back."""
+        """Register ``version`` with its number and id; its subject must be in mode IMPORT. Nothing is read back."""
         content = version.content
         body = {"schema": content.text, "id": version.id, "version": version.version, **content.more}
         if content.type != "AVRO":
@@ -221,7 +221,7 @@ class Registry:
         self._call("PUT", _of("mode", subject), params=params, json={"mode": mode})
 
     def unset_mode(self, subject: str) -> None:
-        """Have a subject go by the registry's mode again."""
+        """Remove a subject's own mode, so that the registry's applies."""
         self._call("DELETE", _of("mode", subject), missing=None)
 
     def set_config(self, subject: str, config: Mapping[str, Any]) -> None:
@@ -231,7 +231,7 @@ class Registry:
         self._call("PUT", _of("config", subject), json=body)
 
     def unset_config(self, subject: str) -> None:
-        """Have a subject go by the registry's config again."""
+        """Remove a subject's own config, so that the registry's applies."""
         self._call("DELETE", _of("config", subject), missing=None)
 
     # -- both ----------------------------------------------------------------------------------------------------------
