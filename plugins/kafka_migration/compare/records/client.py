@@ -16,33 +16,74 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.net.transport import KafkaTCPTransport
 from kafka.protocol.consumer import FetchRequest
+from kafka.protocol.frame import KafkaBytes
 from kafka.protocol.metadata import MetadataRequest
+from kafka.protocol.parser import KafkaProtocol
 
 from kafka_migration.domain.errors import AuthenticationFailed, ClusterUnreachable, reason_of
 from kafka_migration.domain.names import SAME, TopicNames
 from kafka_migration.domain.types import TopicPartition
 
 _RECEIVE_MAX_BYTES = 256 * 1024 * 1024
-_READ_BYTES = 1 << 20
+_READ_BYTES = 1 << 16
 _WAIT_MS = 500
 #: By names: the oldest brokers that have records of format v2, and the newest version without topic ids.
 _OLDEST, _NEWEST = 4, 12
 _FETCH_AGAIN_SECONDS = 0.1
 
 
+class _Frame(KafkaBytes):  # type: ignore[misc]
+    """As its base, which copies what it holds twice on the way in, and twice on the way out."""
+
+    def write(self, data: bytes | memoryview) -> None:
+        start, end = self.tell(), self.tell() + len(data)
+        if not (isinstance(data, memoryview) and data.obj is self):
+            memoryview(self)[start:end] = data
+        self.seek(end)
+
+    def read(self, size: int | None = None) -> bytes | memoryview:
+        """All that is left as a view; so many bytes as such."""
+        found: bytes | memoryview = memoryview(self)[self.tell() :] if size is None else super().read(size)
+        return found
+
+    @property
+    def space(self) -> memoryview:
+        """Where what is to come goes."""
+        return memoryview(self)[self.tell() :]
+
+
+class _Parser(KafkaProtocol):  # type: ignore[misc]
+    """As its base, with frames of our own: it names their class in the middle of all that it does."""
+
+    _frame: _Frame | None = None
+
+    @property
+    def _rbuffer(self) -> _Frame | None:
+        return self._frame
+
+    @_rbuffer.setter
+    def _rbuffer(self, frame: Any) -> None:
+        if frame is not None:
+            frame.__class__ = _Frame
+        self._frame = frame
+
+
 class _Transport(KafkaTCPTransport):  # type: ignore[misc]
-    """As its base, which reads four kilobytes at a time. What it read is copied before it reads again."""
+    """As its base, which reads four kilobytes at a time. A large answer is read to where it is decoded from."""
 
     space: memoryview
 
     def _sock_recv(self) -> tuple[memoryview, Exception | None]:
+        self._protocol.parser.__class__ = _Parser
+        frame = self._protocol.parser._rbuffer
+        space = self.space if frame is None or len(frame.space) < len(self.space) else frame.space
         try:
-            size = self._sock.recv_into(self.space)
+            size = self._sock.recv_into(space)
         except (BlockingIOError, InterruptedError):
-            return self.space[:0], None
+            return space[:0], None
         except OSError as error:
-            return self.space[:0], kafka_errors.KafkaConnectionError(error)
-        return self.space[:size], None if size else kafka_errors.KafkaConnectionError("socket disconnected")
+            return space[:0], kafka_errors.KafkaConnectionError(error)
+        return space[:size], None if size else kafka_errors.KafkaConnectionError("socket disconnected")
 
 
 class _Manager(KafkaConnectionManager):  # type: ignore[misc]
