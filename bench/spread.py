@@ -34,11 +34,11 @@ from demo.brokers import EmbeddedKafka
 from demo.java import java_executable
 from kafka_migration.compare import job
 from kafka_migration.compare.digests import SOURCE, SegmentOutcome
-from kafka_migration.compare.orders import Answer, Orders, Tile
+from kafka_migration.compare.orders import RECORD, Answer, Orders, Tile
 from kafka_migration.compare.reading import SHORT_SECONDS
-from kafka_migration.compare.records.task import clients
 from kafka_migration.compare.request import ValidationRequest
 from kafka_migration.compare.session import open_session
+from kafka_migration.compare.task import clients
 from kafka_migration.copy.package import package_zip
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import TopicPartition
@@ -147,7 +147,7 @@ class Bench:
             wait_until(lambda: slots.defaultParallelism == _WORKERS, "all executors are there", deadline_seconds=60)
             watched = Watched(session, notes)
             request = self.comparison.request(Level.RECORD)
-            orders = Orders(level=job.RECORD, committed=True, seconds=SHORT_SECONDS, wires=self.comparison.wires)
+            orders = Orders(level=RECORD, committed=True, seconds=SHORT_SECONDS, wires=self.comparison.wires)
             side = threading.Thread(target=disturb, args=(watched,), daemon=True)
             began = time.time()
             side.start()

@@ -15,7 +15,7 @@ from kafka_migration.compare.request import PartitionRange
 from kafka_migration.compare.runs import Runs
 from kafka_migration.wire import codecs
 from kafka_migration.wire.batch import HEADER_BYTES, parse_header
-from tests.compare.test_batch_segment import Log, _copied, _digested, _placed, _range
+from tests.compare.test_batches import Log, _copied, _digested, _placed, _range
 from tests.mutation.faults import off_by_one_runs
 from tests.wire.logs import made_log
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from kafka_migration.compare import task
 from kafka_migration.compare.digests import SOURCE, TARGET, Digest, SegmentOutcome
 from kafka_migration.compare.orders import Answer, Orders, Tile
-from kafka_migration.compare.records import confirm, task
+from kafka_migration.compare.records import confirm
 from kafka_migration.compare.request import PartitionRange, ValidationRequest
 from kafka_migration.compare.runs import Runs
 from kafka_migration.compare.segments import cut, tiles

@@ -17,12 +17,12 @@ from kafka_migration.compare.digests import SOURCE
 from kafka_migration.compare.explain.result import Fault
 from kafka_migration.compare.launch import Expectations
 from kafka_migration.compare.orders import Orders
-from kafka_migration.compare.records.handled import Handled
-from kafka_migration.compare.records.log import Log
-from kafka_migration.compare.records.task import side_of
+from kafka_migration.compare.reader.handled import Handled
+from kafka_migration.compare.reader.log import Log
 from kafka_migration.compare.request import PartitionRange
 from kafka_migration.compare.result import Equality, ValidationResult
 from kafka_migration.compare.runs import Runs
+from kafka_migration.compare.task import side_of
 from kafka_migration.copy.driver.mirror import Settings
 from kafka_migration.copy.orders import Limits
 from kafka_migration.domain.handlers import Handle

@@ -14,10 +14,10 @@ from kafka_migration.compare.faults import reason_of
 from kafka_migration.compare.orders import Orders
 from kafka_migration.compare.placing import TargetSums
 from kafka_migration.compare.records import spark_source
-from kafka_migration.compare.records.task import clients, side_of
 from kafka_migration.compare.result import Equality
 from kafka_migration.compare.runs import Runs
 from kafka_migration.compare.segments import tiles
+from kafka_migration.compare.task import clients, side_of
 from kafka_migration.compare.verdict import judge
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import TopicPartition
@@ -173,8 +173,8 @@ def test_reason_names_the_root_and_hides_secrets():
 def test_reader_shares_no_code_with_the_mirror(forbidden):
     """Not even by way of others: seen in a process that has loaded all that record level loads."""
     load = (
-        "import sys; from kafka_migration.compare.records import compacted, confirm, log, side, task;"
-        " from kafka_migration.compare.decode import compiled, plain; print(*sys.modules)"
+        "import sys; from kafka_migration.compare import task; from kafka_migration.compare.records import compacted,"
+        " confirm; from kafka_migration.compare.decode import compiled, plain; print(*sys.modules)"
     )
     done = subprocess.run(
         [sys.executable, "-c", load],

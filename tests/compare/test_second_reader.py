@@ -5,38 +5,33 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import crc32c
 import kafka.errors as kafka_errors
 import lz4.frame
 import pytest
-from kafka.future import Future
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from kafka_migration.compare.decode.columns import Columns, Damaged, columns_of
 from kafka_migration.compare.digests import Digest
 from kafka_migration.compare.placing import SourceSums
+from kafka_migration.compare.reader.log import Log
+from kafka_migration.compare.reader.side import Side
 from kafka_migration.compare.reading import IN_TRANSACTION, OLD, STAMPED, CannotRead, Unanswered
-from kafka_migration.compare.records.log import Log
-from kafka_migration.compare.records.side import Side
 from kafka_migration.compare.request import PartitionRange
 from kafka_migration.compare.runs import Runs
 from kafka_migration.domain.offset_map import Run
-from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire.batch import parse_header
 from kafka_migration.wire.records import RawRecord, write_varint
-from tests.compare.test_batch_segment import _of_rows as digest_of_rows
+from tests.compare.made_sides import TP, Answers, MadeClient, answer, digest_of_rows, log_of, side_over
 from tests.wire.logs import CONTROL, TRANSACTIONAL, MadeLog, batch_of, made_log, marker
 from tests.wire.made import NOW, field, made_batch
 
-TP = TopicPartition("made", 0)
 VALUES: list[bytes | None] = [b"a", b"b", None, b""]
 NOT_LEADER, OUT_OF_RANGE = 6, 1
 SNAPPY, LZ4 = 2, 3
 
-Answers = Callable[[int], Any]
 _RECORDS = [RawRecord(n, n, 0, field(b"k") + field(b"v") + write_varint(0)) for n in range(2)]
 
 
@@ -55,71 +50,14 @@ def _range(start: int, end: int, **more: Any) -> PartitionRange:
     )
 
 
-def answer(records: bytes, *, end: int = 1_000, error: int = 0, aborted: Any = ()) -> Any:
-    return SimpleNamespace(
-        error_code=error,
-        records=records,
-        high_watermark=end,
-        last_stable_offset=end,
-        aborted_transactions=[SimpleNamespace(producer_id=p, first_offset=first) for p, first in aborted] or None,
-    )
-
-
-class _Client:
-    """What a side asks of a cluster."""
-
-    role = "source"
-
-    def __init__(self, answers: Answers) -> None:
-        self.answers, self.asked, self.looked = answers, list[int](), 0
-        self.is_known = True
-
-    def knows(self, _tp: TopicPartition) -> bool:
-        return self.is_known
-
-    def look_for_leader(self, _tp: TopicPartition, _seconds: float) -> None:
-        self.looked += 1
-        self.is_known = True
-
-    def forget_leader(self, _tp: TopicPartition) -> None:
-        self.is_known = False
-
-    def begin_fetch(self, _tp: TopicPartition, offset: int, _size: int, *, committed: bool) -> Future:
-        self.asked.append(offset)
-        try:
-            partition = self.answers(offset)
-            if partition is None:
-                return Future().success(SimpleNamespace(responses=[], throttle_time_ms=200))
-        except kafka_errors.KafkaError as error:
-            return Future().failure(error)
-        return Future().success(SimpleNamespace(responses=[SimpleNamespace(partitions=[partition])]))
-
-    def wait(self, future: Future, _seconds: float) -> Any:
-        if future.exception is not None:
-            raise future.exception
-        return future.value
-
-    def pause(self) -> None:
-        """At once."""
-
-
-def read(answers: Answers, start: int, end: int, **options: Any) -> tuple[Digest, Side, _Client]:
+def read(answers: Answers, start: int, end: int, **options: Any) -> tuple[Digest, Side, MadeClient]:
     """The digest of a source's side, the side, and whom it asked."""
-    client = _Client(answers)
-    options = {"committed": True, "seconds": 0.3, **options}
-    side = Side(client, TP, start, end, **options)  # type: ignore[arg-type]
+    client = MadeClient(answers)
+    side = side_over(client, start, end, **options)
     sums = SourceSums(_range(start, end, left_out=options.get("left_out", ())))
     while (records := side.next()) is not None:
         sums.add(records)
     return sums.digest(), side, client
-
-
-def log_of(log: list[bytes], *, at_once: int = 2, end: int = 1_000) -> Answers:
-    def answers(offset: int) -> Any:
-        left = [batch for batch in log if parse_header(batch).next_offset > offset]
-        return answer(b"".join(left[:at_once]), end=end)
-
-    return answers
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -127,7 +65,7 @@ def log_of(log: list[bytes], *, at_once: int = 2, end: int = 1_000) -> Answers:
 def test_committed_records_are_those_that_a_consumer_sees_whatever_one_answer_holds(
     seed: int, most_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_migration.compare.records.side._EMPTY_SECONDS", 0.05)
+    monkeypatch.setattr("kafka_migration.compare.reader.side._EMPTY_SECONDS", 0.05)
     log: MadeLog = made_log(seed)
     start = parse_header(log.batches[0]).base_offset
 
@@ -409,7 +347,7 @@ def test_records_that_the_broker_sends_late_are_read() -> None:
 def test_end_of_which_compaction_left_nothing_is_passed_over_and_no_other(
     compacted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_migration.compare.records.side._EMPTY_SECONDS", 0.05)
+    monkeypatch.setattr("kafka_migration.compare.reader.side._EMPTY_SECONDS", 0.05)
     if compacted:
         assert read(log_of([made_batch(VALUES)], end=8), 0, 8, may_lack=True)[0].rows == 4
         return

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafka_migration.compare import job
+from kafka_migration.compare import job, task
 from kafka_migration.compare.digests import Digest, SegmentOutcome
 from kafka_migration.compare.orders import Answer, Orders, Tile
 from kafka_migration.compare.request import PartitionRange
@@ -67,7 +67,7 @@ def reading(
     ) -> tuple[list[SegmentOutcome], Waves]:
         waves: Waves = []
 
-        monkeypatch.setattr(job, "import_module", lambda _name: SimpleNamespace(obey=obey))
+        monkeypatch.setattr(task, "obey", obey)
         request = request_of(ranges, segment_records=segment_records)
         found = job.run(_spark(slots or _always(2), waves), request, ranges, ORDERS, **options)
         return found, waves

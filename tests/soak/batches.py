@@ -24,8 +24,8 @@ import pyspark
 from demo import jars
 from demo.java import java_executable
 from kafka_migration.compare.decode import columns, compiled, plain
+from kafka_migration.compare.reader import log
 from kafka_migration.compare.record_digest import ordered_hashes
-from kafka_migration.compare.records import log
 
 _PROGRAM = Path(__file__).with_name("RandomBatches.java")
 _SHOWN_SECONDS = 10.0

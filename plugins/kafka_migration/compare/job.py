@@ -20,7 +20,6 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import reduce
-from importlib import import_module
 from operator import or_
 from typing import TYPE_CHECKING
 
@@ -38,12 +37,6 @@ from kafka_migration.domain.types import TopicPartition
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-BATCH, RECORD = "batch", "record"
-#: What reads in a task: a module with ``obey``.
-_READERS = {
-    BATCH: "kafka_migration.compare.batches.task",
-    RECORD: "kafka_migration.compare.records.task",
-}
 _SHARES_PER_SLOT = 4
 _WAVES_AT_ONCE = 2
 #: Of a share, on one side: half a minute of work at the most, and no less than is worth a task.
@@ -95,6 +88,8 @@ def in_turns(every: Iterable[Tile], leaders: Leaders) -> list[Tile]:
 
 def _task(orders: Orders) -> Callable[[Share], Answer]:
     def work(share: Share) -> Answer:
+        from kafka_migration.compare.task import obey  # which needs numpy and Arrow
+
         keep_memory()
         try:
             return obey(orders, share)
@@ -102,12 +97,6 @@ def _task(orders: Orders) -> Callable[[Share], Answer]:
             keep_imports()
 
     return work
-
-
-def obey(orders: Orders, tiles: Sequence[Tile]) -> Answer:
-    """Compare ``tiles`` in this process, at the level of ``orders``. Never raises for what cannot be read."""
-    answer: Answer = import_module(_READERS[orders.level]).obey(orders, tiles)
-    return answer
 
 
 class _Whole:

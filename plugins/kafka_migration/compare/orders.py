@@ -10,6 +10,7 @@ from kafka_migration.compare.digests import SegmentOutcome
 from kafka_migration.compare.request import PartitionRange
 from kafka_migration.domain.types import TopicPartition
 
+BATCH, RECORD = "batch", "record"
 #: Properties of kafka-python's connections, by side. They hold secrets.
 Wires = Mapping[str, Mapping[str, Any]]
 #: A segment, or a part of one, by the segment's number.

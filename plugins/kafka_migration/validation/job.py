@@ -10,7 +10,7 @@ level      what is read
 =========  ===========================================================================================================
 batch      batches as bytes, decoded only where both sides' differ in structure
            (:mod:`kafka_migration.compare.batches.segment`)
-record     every record, by a reader that shares no code with the mirror (:mod:`kafka_migration.compare.records.side`),
+record     every record, by a reader that shares no code with the mirror (:mod:`kafka_migration.compare.reader.side`),
            and a little of it once more by Spark's own Kafka source (:mod:`kafka_migration.compare.records.confirm`)
 sampled    batch level everywhere; record level again where that found a difference, and on a random share of segments
 =========  ===========================================================================================================
@@ -38,8 +38,7 @@ from kafka.errors import KafkaError
 
 from kafka_migration.compare import job as reading
 from kafka_migration.compare.digests import SOURCE, TARGET, DigestReport, OnRead, SegmentOutcome, to_line
-from kafka_migration.compare.job import BATCH, RECORD
-from kafka_migration.compare.orders import Orders, Wires
+from kafka_migration.compare.orders import BATCH, RECORD, Orders, Wires
 from kafka_migration.compare.reading import SHORT_SECONDS
 from kafka_migration.compare.records.compacted import outcomes
 from kafka_migration.compare.records.confirm import DISAGREE, confirmed
@@ -189,7 +188,7 @@ def run(
 def _leaders(request: ValidationRequest, wires: Wires) -> dict[TopicPartition, int]:
     """Who leads the source's partitions; nobody, where that cannot be found out: then tasks find out why."""
     # Numpy and Arrow are for those who read.
-    from kafka_migration.compare.records.task import clients
+    from kafka_migration.compare.task import clients
 
     with suppress(MigrationError, KafkaError), clients({SOURCE: wires[SOURCE]}, seconds=_LEADER_SECONDS) as found:
         return found[SOURCE].leaders({range_.topic for range_ in request.ranges}, _LEADER_SECONDS)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafka_migration.compare.digests import SOURCE, TARGET, SegmentOutcome
-from kafka_migration.compare.orders import Orders
+from kafka_migration.compare.orders import BATCH, RECORD, Orders
 from kafka_migration.compare.reading import LONG_SECONDS
 from kafka_migration.compare.request import PartitionRange
 from kafka_migration.domain.errors import CouldNotFindOut, Refused
@@ -129,7 +129,7 @@ class Tail:
 def read(ctx: Context, ranges: Sequence[PartitionRange]) -> list[SegmentOutcome]:
     """Both sides of ``ranges``, each as one segment."""
     # Imported here: most commands compare nothing.
-    from kafka_migration.compare.job import BATCH, RECORD, obey
+    from kafka_migration.compare.task import obey
 
     wires = {SOURCE: ctx.origin.wire(), TARGET: ctx.destination.wire()}
     found = []

@@ -133,15 +133,6 @@ def kernel() -> str:
     return wanted
 
 
-def decode_all(sections: Sequence[Section]) -> Columns:
-    """As :func:`decode`."""
-    import numpy as np
-
-    facts = np.array([section[1:] for section in sections], np.int64).reshape(-1, FACTS)
-    data = np.frombuffer(b"".join([*(section.data for section in sections), bytes(SPARE)]), np.uint8)
-    return decode(data, np.cumsum([len(section.data) for section in sections], dtype=np.int64), facts)
-
-
 def decode(data: Any, ends: Any, facts: Facts, change: Change | None = None) -> Columns:
     """The records of sections that lie one behind the other in ``data`` (uint8, :data:`SPARE` bytes longer), each up to
     its place in ``ends`` (int64); or what ``change`` makes of them. Raises Damaged."""

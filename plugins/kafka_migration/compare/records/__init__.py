@@ -1,1 +1,1 @@
-"""Record level: through Spark's own Kafka source, sharing no code with the copy."""
+"""What only record level needs: Spark's own Kafka source as a third reader, and compacted topics by their keys."""

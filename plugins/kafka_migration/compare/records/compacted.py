@@ -248,7 +248,7 @@ def _stretches(range_: PartitionRange) -> Iterator[Stretch]:
 
 def _task(orders: Orders, segment_records: int) -> Callable[[Stretch], Iterator[Any]]:
     def work(stretch: Stretch) -> Iterator[Any]:
-        from kafka_migration.compare.records.task import clients, side_of
+        from kafka_migration.compare.task import clients, side_of
 
         side, tile, behind = stretch
         with clients({side: orders.wires[side]}) as both:

@@ -132,7 +132,7 @@ def _disagreeing(
     budget: list[int],
 ) -> dict[tuple[TopicPartition, int], str]:
     """Why a stretch proves nothing, by partition and segment. ``budget`` is how many more jobs may fail."""
-    from kafka_migration.compare.records.task import obey  # which needs numpy and Arrow
+    from kafka_migration.compare.task import obey  # which needs numpy and Arrow
 
     left = list(wanted)
     failed: dict[tuple[TopicPartition, int], str] = {}

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from kafka_migration.compare.decode.columns import Record, columns_of
 from kafka_migration.compare.digests import SOURCE, TARGET, Digest
 from kafka_migration.compare.placing import SourceSums, TargetSums
-from kafka_migration.compare.records.handled import Handled
+from kafka_migration.compare.reader.handled import Handled
 from kafka_migration.compare.request import PartitionRange, ValidationRequest
 from kafka_migration.domain.types import TopicPartition
 

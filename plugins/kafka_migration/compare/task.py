@@ -1,4 +1,4 @@
-"""Record level in a task: every record of both sides of some segments, hashed and counted."""
+"""A task of a validation: both sides of some segments, compared record by record or by batches."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from contextlib import ExitStack, contextmanager
 
 from kafka.net.selector import NetworkSelector
 
+from kafka_migration.compare import batches
 from kafka_migration.compare.decode.columns import kernel
 from kafka_migration.compare.digests import SOURCE, TARGET, Digest, SegmentOutcome
-from kafka_migration.compare.orders import Answer, Orders, Tile, Wires
+from kafka_migration.compare.orders import BATCH, RECORD, Answer, Orders, Tile, Wires
 from kafka_migration.compare.placing import SourceSums, TargetSums
+from kafka_migration.compare.reader.client import Client
+from kafka_migration.compare.reader.handled import Handled
+from kafka_migration.compare.reader.side import Side
 from kafka_migration.compare.reading import LONG_SECONDS, CannotRead, Unanswered
-from kafka_migration.compare.records.client import Client
-from kafka_migration.compare.records.handled import Handled
-from kafka_migration.compare.records.side import Side
 from kafka_migration.compare.request import PartitionRange
 from kafka_migration.domain.errors import ClusterUnreachable, MigrationError
 
@@ -35,7 +36,7 @@ def clients(wires: Wires, *, seconds: float = LONG_SECONDS) -> Iterator[dict[str
 
 def obey(orders: Orders, tiles: Sequence[Tile]) -> Answer:
     """Compare ``tiles``. Never raises for what cannot be read: that is in the answer."""
-    answer = Answer(kernel=kernel())
+    answer = Answer(kernel=kernel() if orders.level == RECORD else "")
     try:
         with clients(orders.wires) as both:
             for number, tile in tiles:
@@ -55,7 +56,7 @@ def _outcome(
         return orders.failure((number, tile), answer.unanswered[tile.tp])
     try:
         sides = (side_of(SOURCE, tile, both[SOURCE], orders), side_of(TARGET, tile, both[TARGET], orders))
-        source, target, traits = compare(tile, sides)
+        source, target, traits = (batches.compare if orders.level == BATCH else compare)(tile, sides)
     except CannotRead as error:
         if isinstance(error, Unanswered):
             answer.unanswered[tile.tp] = error.message

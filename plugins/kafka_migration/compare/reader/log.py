@@ -162,6 +162,11 @@ class Log:
         except (IndexError, struct.error) as error:
             raise self._damaged(at, "a marker that cannot be read") from error
 
+    def verified(self, at: int) -> memoryview:
+        """The records section of a batch, as it is stored. Raises Damaged where its checksum is wrong."""
+        self._verify(at)
+        return self._packed(at)
+
     def traits(self, mask: Any) -> tuple[int, int]:
         """Of the batches of ``mask``: what kinds they are (:mod:`kafka_migration.compare.reading`), and their
         attributes, as bits."""

@@ -1,19 +1,19 @@
-"""One side of a segment, record by record: fetched ahead, and decoded into columns."""
+"""One side of a segment: fetched ahead, as batches, and decoded into columns."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import kafka.errors as kafka_errors
 import numpy as np
 from kafka.future import Future
 
 from kafka_migration.compare.decode.columns import Columns, Damaged
+from kafka_migration.compare.reader.client import Client
+from kafka_migration.compare.reader.handled import Handled
+from kafka_migration.compare.reader.log import Log
 from kafka_migration.compare.reading import CannotRead, Unanswered, fetch_size
-from kafka_migration.compare.records.client import Client
-from kafka_migration.compare.records.handled import Handled
-from kafka_migration.compare.records.log import Log
 from kafka_migration.domain.codes import OFFSET_OUT_OF_RANGE, UNAUTHORIZED, UNKNOWN_TOPIC_OR_PARTITION
 from kafka_migration.domain.handlers import HandlerFailed
 from kafka_migration.domain.types import TopicPartition
@@ -23,6 +23,15 @@ _FINAL = UNAUTHORIZED | {OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION}
 #: A compacted log that sends nothing for so long has nothing.
 _EMPTY_SECONDS = 1.0
 _LAGGING_SECONDS = 5.0
+
+
+class Batches(NamedTuple):
+    """Those of one answer. What ``mask`` has of the ``log`` is to be read; the records of each stand from its place in
+    ``begins`` on."""
+
+    log: Log
+    mask: Any
+    begins: Any
 
 
 class Side:
@@ -66,6 +75,26 @@ class Side:
 
     def next(self) -> Columns | None:
         """The records of the next answer; None at the end. Raises CannotRead."""
+        found = self.next_batches()
+        return self.decoded(found.log, found.mask) if found else None
+
+    def decoded(self, log: Log, mask: Any) -> Columns:
+        """The records of these batches. Raises CannotRead."""
+        try:
+            return log.decoded(mask, self.handled)
+        except (Damaged, HandlerFailed) as error:
+            raise self._cannot(str(error)) from error
+
+    def verified(self, log: Log, at: int) -> memoryview:
+        """The records section of the batch at this place, as it is stored. Raises CannotRead if its checksum is
+        wrong."""
+        try:
+            return log.verified(at)
+        except Damaged as error:
+            raise self._cannot(str(error)) from error
+
+    def next_batches(self) -> Batches | None:
+        """The batches of the next answer; None at the end. Raises CannotRead."""
         while self._at < self._end:
             answer = self._answer()
             records = answer.records or b""
@@ -75,14 +104,14 @@ class Side:
                 if not len(log):
                     self._nothing(answer)
                     continue
-                mask = self._of_interest(log, answer.aborted_transactions or ())
-                self._silent_since = None
-                self._pass_over()
-                # Decoded while the broker prepares the next answer.
-                self.begin()
-                return log.decoded(mask, self.handled)
-            except (Damaged, HandlerFailed) as error:
+                found = self._of_interest(log, answer.aborted_transactions or ())
+            except Damaged as error:
                 raise self._cannot(str(error)) from error
+            self._silent_since = None
+            self._pass_over()
+            # Looked at while the broker prepares the next answer.
+            self.begin()
+            return found
         return None
 
     def drop(self) -> None:
@@ -123,8 +152,8 @@ class Side:
             except kafka_errors.KafkaError:
                 continue
 
-    def _of_interest(self, log: Log, aborted: Any) -> Any:
-        """Which batches hold records that count, as a mask. Moves on behind all of them."""
+    def _of_interest(self, log: Log, aborted: Any) -> Batches:
+        """The batches that hold records that count. Moves on behind all that there are."""
         offsets, ends = log.headers["offset"], log.ends
         is_old = log.headers["magic"] < 2
         # Those in a message of an old format begin anywhere behind the message before it.
@@ -143,7 +172,7 @@ class Side:
         self.traits |= traits
         self.attributes |= attributes
         self._at = max(self._at, int(ends[-1]))
-        return mask
+        return Batches(log, mask, begins)
 
     def _pass_over(self) -> None:
         for low, high in self._left_out:

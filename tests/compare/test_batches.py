@@ -2,53 +2,47 @@
 
 import random
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import crc32c
 import pytest
-import xxhash
 
-from kafka_migration.compare.batches import segment
-from kafka_migration.compare.batches.segment import compare
-from kafka_migration.compare.batches.side import Block
-from kafka_migration.compare.decode.columns import columns_of
-from kafka_migration.compare.digests import Digest, SegmentOutcome, is_same
+from kafka_migration.compare import batches as by_batches
+from kafka_migration.compare.batches import compare
+from kafka_migration.compare.digests import SOURCE, TARGET, Digest, SegmentOutcome, is_same
+from kafka_migration.compare.reader.side import Side
 from kafka_migration.compare.reading import CannotRead
-from kafka_migration.compare.record_digest import ordered_hashes
 from kafka_migration.compare.request import PartitionRange
 from kafka_migration.compare.runs import Runs
 from kafka_migration.compare.segments import tiles
 from kafka_migration.domain.offset_map import Run
-from kafka_migration.domain.types import TopicPartition
-from kafka_migration.wire.aborted import aborted_batches, is_left_out
-from kafka_migration.wire.batch import HEADER_BYTES, batches, parse_header, readdress
+from kafka_migration.wire.batch import parse_header, readdress
 from kafka_migration.wire.pieces import pieces
-from kafka_migration.wire.records import read_varint
-from tests.wire.logs import MadeLog, Row, made_log, marker
+from tests.compare.made_sides import TP, Answers, MadeClient, answer, digest_of_rows, log_of, side_over
+from tests.wire.logs import MadeLog, made_log, marker
 from tests.wire.made import made_batch
 
-TP = TopicPartition("made", 0)
 Log = list[bytes]
 
 
-class Made:
-    """A side of which all batches are at hand; ``at_once`` go into one answer."""
+Sides = tuple[Side, Side]
 
-    def __init__(self, log: Log, start: int, end: int, at_once: int, aborted: frozenset[int] = frozenset()) -> None:
-        found = [(one, memoryview(batch)) for batch in log for one in [parse_header(batch)]]
-        blocks = [
-            Block(header.base_offset, header, batch)
-            for header, batch in found
-            if header.next_offset > start and header.base_offset < end and not is_left_out(header, aborted)
-        ]
-        self.answers: Iterator[list[Block]] = iter([blocks[n : n + at_once] for n in range(0, len(blocks), at_once)])
 
-    async def next(self) -> list[Block] | None:
-        return next(self.answers, None)
+@pytest.fixture(autouse=True)
+def _is_sure_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log that sends nothing twice has nothing."""
+    monkeypatch.setattr("kafka_migration.compare.reader.side._EMPTY_SECONDS", 0.0)
 
-    def drop(self) -> None:
-        """Nothing was asked for ahead."""
+
+def _sides(source: Answers, target: Answers, it: PartitionRange) -> Sides:
+    spans = ((it.source_start, it.source_end), (it.target_start, it.target_end))
+    one, other = (
+        side_over(MadeClient(answers, role), *span, committed=role == SOURCE, may_lack=True)
+        for role, answers, span in zip((SOURCE, TARGET), (source, target), spans, strict=True)
+    )
+    return one, other
 
 
 def _placed(batch: bytes | bytearray | memoryview, offset: int) -> bytes:
@@ -94,47 +88,11 @@ def _range(log: MadeLog, runs: tuple[Run, ...], target_end: int) -> PartitionRan
 
 
 def _digested(log: MadeLog, target: Log, it: PartitionRange, **options: bool) -> tuple[Digest, Digest]:
-    whole, aborted = log.answer(parse_header(log.batches[0]).base_offset, 2**40)
-    taken_back = aborted_batches(whole, aborted)
-    source: Log = [bytes(batch) for _, batch in batches(whole)]
-    one = Made(source, it.source_start, it.source_end, 7, taken_back)
-    other = Made(target, it.target_start, it.target_end, 5)
-    found: tuple[Digest, Digest] = _run(compare(it, one, other, **options))[:2]  # type: ignore[arg-type]
-    return found
+    def source(offset: int) -> Any:
+        records, aborted = log.answer(offset, 2_000)
+        return answer(records, end=log.end, aborted=aborted)
 
-
-def _run(work):
-    """What a coroutine that never waits returns."""
-    with pytest.raises(StopIteration) as done:
-        work.send(None)
-    return done.value.value
-
-
-def _of_rows(rows: list[Row]) -> Digest:
-    """The digest of records as a consumer sees them, field by field."""
-    found = []
-    for row in rows:
-        key, at = _sized(row.rest, 0)
-        value, at = _sized(row.rest, at)
-        count, at = read_varint(row.rest, at)
-        headers = []
-        for _ in range(count):
-            name, at = _sized(row.rest, at)
-            held, at = _sized(row.rest, at)
-            headers.append((name or b"", held))
-        found.append((row.offset, row.timestamp, key, value, headers))
-    columns = columns_of(found)
-    return Digest(
-        rows=len(rows),
-        bytes=sum(columns.sizes.tolist()),
-        total=sum(columns.hashes.tolist()) % 2**64,
-        ordered=sum(ordered_hashes(columns.hashes, columns.offsets).tolist()) % 2**64,
-    )
-
-
-def _sized(data: bytes, at: int) -> tuple[bytes | None, int]:
-    size, at = read_varint(data, at)
-    return (None, at) if size < 0 else (data[at : at + size], at + size)
+    return compare(it, _sides(source, log_of(target, at_once=5), it), **options)[:2]
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -143,7 +101,7 @@ def test_decoded_digests_of_both_sides_are_those_of_the_records_that_a_consumer_
     for join_bytes in (0, 3_000):
         target, runs, end = _copied(log, join_bytes)
         one, other = _digested(log, target, _range(log, runs, end), decode_all=True)
-        assert one == other == _of_rows(log.rows)
+        assert one == other == digest_of_rows(log.rows)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -173,6 +131,12 @@ def test_digests_of_segments_add_up_to_that_of_the_whole(seed):
             assert one == other
             total, there = total + one, there + other
         assert total == there == expected
+
+
+def _sealed(batch: bytearray) -> bytes:
+    """With the checksum that it should have."""
+    struct.pack_into(">I", batch, 17, crc32c.crc32c(bytes(batch[21:])))
+    return bytes(batch)
 
 
 def _flip(at: int) -> Callable[[bytearray], None]:
@@ -209,9 +173,8 @@ def test_batch_that_differs_in_what_matters_is_decoded_and_differs(name):
     source = [made_batch(VALUES, base_offset=0), made_batch(VALUES, base_offset=4)]
     damaged = bytearray(source[1])
     DAMAGE[name](damaged)
-    struct.pack_into(">I", damaged, 17, crc32c.crc32c(bytes(damaged[21:])))
     it = _made_range(8, Run(0, 0, 8))
-    one, other = _pair(source, [source[0], bytes(damaged)], it)
+    one, other = _pair(source, [source[0], _sealed(damaged)], it)
     assert (one.proved, other.proved, one.rows, other.rows) == (4, 4, 8, 8)
     assert one.total != other.total
 
@@ -221,8 +184,8 @@ def test_batch_whose_records_are_fewer_than_it_says_cannot_be_read():
     damaged = bytearray(source[0])
     DAMAGE["count of records"](damaged)
     it = _made_range(4, Run(0, 0, 4))
-    with pytest.raises(CannotRead, match=r"target: made-0: batch at offset 0: bytes after its last record"):
-        _pair(source, [bytes(damaged)], it)
+    with pytest.raises(CannotRead, match=r"target: made-0 from offset 4 on: batch at offset 0: bytes after its last"):
+        _pair(source, [_sealed(damaged)], it)
 
 
 def test_producer_and_epoch_of_a_batch_do_not_matter():
@@ -257,10 +220,7 @@ def _made_range(source_end: int, *runs: Run, left_out: tuple[tuple[int, int], ..
 
 
 def _pair(source: Log, target: Log, it: PartitionRange) -> tuple[Digest, Digest]:
-    one = Made(source, it.source_start, it.source_end, 3)
-    other = Made(target, it.target_start, it.target_end, 2)
-    found: tuple[Digest, Digest] = _run(compare(it, one, other))[:2]  # type: ignore[arg-type]
-    return found
+    return compare(it, _sides(log_of(source, at_once=3), log_of(target, at_once=2), it))[:2]
 
 
 @pytest.mark.parametrize("name", ["byte of a record", "base timestamp"])
@@ -269,22 +229,18 @@ def test_batches_that_are_wrongly_taken_for_equal_still_make_the_digests_differ(
 ) -> None:
     """The bulk of the data is never decoded: then what each side counts must come from its own bytes alone."""
 
-    def _credulous(_self: object, one: Block, other: Block) -> tuple[bytes, bytes]:
-        return _body(one), _body(other)
+    def _credulous(one: by_batches._Batches, other: by_batches._Batches) -> list[tuple[bytes, bytes]]:
+        return [(one.body(n), other.body(n)) for n in range(min(one.left, other.left))]
 
-    monkeypatch.setattr(segment._Comparison, "_twins", _credulous)
+    monkeypatch.setattr(by_batches, "_twins", _credulous)
     source = [made_batch(VALUES, base_offset=0), made_batch(VALUES, base_offset=4)]
     second = bytearray(source[1])
     DAMAGE[name](second)
-    target = [_placed(source[0], 10), _placed(second, 14)]
+    target = [_placed(source[0], 10), _placed(_sealed(second), 14)]
     it = _made_range(8, Run(0, 10, 8))
     one, other = _pair(source, target, it)
     assert one.proved == other.proved == 8
     assert not SegmentOutcome.of(0, it, "batch", source=one, target=other).is_same
-
-
-def _body(it: Block) -> bytes:
-    return xxhash.xxh3_128_digest(it.batch[HEADER_BYTES:])
 
 
 @pytest.mark.parametrize("bit", range(3, 16))
@@ -292,9 +248,8 @@ def test_attribute_that_the_mirror_never_writes_makes_equal_records_different(bi
     source = [made_batch(VALUES, base_offset=0), made_batch(VALUES, base_offset=4)]
     odd = bytearray(source[1])
     struct.pack_into(">H", odd, 21, 1 << bit)
-    struct.pack_into(">I", odd, 17, crc32c.crc32c(bytes(odd[21:])))
     it = _made_range(8, Run(0, 0, 8))
-    one, other = _pair(source, [source[0], bytes(odd)], it)
+    one, other = _pair(source, [source[0], _sealed(odd)], it)
     assert not SegmentOutcome.of(0, it, "batch", source=one, target=other).is_same
     # A control batch is not read as data at all.
     assert other.attributes == (0 if bit == 5 else 1 << bit)
@@ -305,7 +260,7 @@ def test_cleaner_of_a_compacted_target_may_mark_when_tombstones_go_and_nothing_e
     struct.pack_into(">H", odd, 21, 0x50)
     it = _made_range(4, Run(0, 0, 4))
     found = [
-        _pair([bytes(odd)], [bytes(odd)], replace(it, target_compacted=compacted))[1].attribute_names
+        _pair([_sealed(odd)], [_sealed(odd)], replace(it, target_compacted=compacted))[1].attribute_names
         for compacted in (False, True)
     ]
     assert found == ["transactional, delete horizon", "transactional"]
@@ -316,9 +271,8 @@ def test_kinds_of_the_sources_batches_are_told_for_the_sample() -> None:
     for codec, more in ((0, 0), (3, 0x10), (4, 0x08)):
         batch = bytearray(made_batch(VALUES, base_offset=0, codec=codec))
         struct.pack_into(">H", batch, 21, codec | more)
-        struct.pack_into(">I", batch, 17, crc32c.crc32c(bytes(batch[21:])))
         it = _made_range(4)
-        found.append(_run(compare(it, Made([bytes(batch)], 0, 4, 1), Made([], 0, 0, 1)))[2])  # type: ignore[arg-type]
+        found.append(compare(it, _sides(log_of([_sealed(batch)]), log_of([]), it))[2])
     plain, transactional, stamped = found
     assert plain & transactional == plain & stamped == transactional & stamped == 0
     assert [bin(one).count("1") for one in found] == [1, 2, 2]
@@ -328,8 +282,7 @@ def _with_header(batch: bytes, form: str, at: int, value: int) -> bytes:
     """``batch`` whose header says something else, its checksum right."""
     made = bytearray(batch)
     struct.pack_into(form, made, at, value)
-    struct.pack_into(">I", made, 17, crc32c.crc32c(bytes(made[21:])))
-    return bytes(made)
+    return _sealed(made)
 
 
 def test_headers_that_differ_prove_nothing_and_the_records_are_decoded() -> None:
@@ -344,14 +297,9 @@ def test_headers_that_differ_prove_nothing_and_the_records_are_decoded() -> None
         runs=Runs([Run(0, 0, 2)]),
     )
 
-    def found(target: bytes) -> tuple[Digest, Digest]:
-        sides = Made([batch], 0, 2, 1), Made([target], 0, 2, 1)
-        digests: tuple[Digest, Digest] = _run(compare(it, *sides))[:2]  # type: ignore[arg-type]
-        return digests
-
-    source, target = found(_with_header(batch, ">q", 35, 2**40))
+    source, target = _pair([batch], [_with_header(batch, ">q", 35, 2**40)], it)
     assert is_same(source, target), "no consumer sees the batch's greatest timestamp"
     assert (source.proved, target.proved) == (0, 0)
     gzip = _with_header(batch, ">h", 21, 1)
     with pytest.raises(CannotRead, match="target"):
-        _run(compare(it, Made([batch], 0, 2, 1), Made([gzip], 0, 2, 1)))  # type: ignore[arg-type]
+        _pair([batch], [gzip], it)

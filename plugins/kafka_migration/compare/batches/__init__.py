@@ -1,1 +1,0 @@
-"""Batch level: record batches of both sides, decoded and digested side by side."""
