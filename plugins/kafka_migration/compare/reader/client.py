@@ -77,13 +77,18 @@ class _Transport(KafkaTCPTransport):  # type: ignore[misc]
         self._protocol.parser.__class__ = _Parser
         frame = self._protocol.parser._rbuffer
         space = self.space if frame is None or len(frame.space) < len(self.space) else frame.space
+        size = 0
         try:
-            size = self._sock.recv_into(space)
+            # More may have come meanwhile, and to wait for it takes longer than to look.
+            while size < len(space):
+                size += (more := self._sock.recv_into(space[size:]))
+                if not more:
+                    return space[:size], kafka_errors.KafkaConnectionError("socket disconnected")
         except (BlockingIOError, InterruptedError):
-            return space[:0], None
+            pass
         except OSError as error:
-            return space[:0], kafka_errors.KafkaConnectionError(error)
-        return space[:size], None if size else kafka_errors.KafkaConnectionError("socket disconnected")
+            return space[:size], kafka_errors.KafkaConnectionError(error)
+        return space[:size], None
 
 
 class _Manager(KafkaConnectionManager):  # type: ignore[misc]
