@@ -50,6 +50,7 @@ class MadeClient:
 
     def __init__(self, answers: Answers, role: str = "source") -> None:
         self.role, self.answers, self.asked, self.looked = role, answers, list[int](), 0
+        self.sizes = list[int]()
         self.is_known = True
 
     def knows(self, _tp: TopicPartition) -> bool:
@@ -62,8 +63,9 @@ class MadeClient:
     def forget_leader(self, _tp: TopicPartition) -> None:
         self.is_known = False
 
-    def begin_fetch(self, _tp: TopicPartition, offset: int, _size: int, *, committed: bool) -> Future:
+    def begin_fetch(self, _tp: TopicPartition, offset: int, size: int, *, committed: bool) -> Future:
         self.asked.append(offset)
+        self.sizes.append(size)
         try:
             partition = self.answers(offset)
             if partition is None:

@@ -1,4 +1,4 @@
-"""Record level's own reader, over what a broker may answer: every format, aborted, damaged, silent, or with errors."""
+"""The validation's own reader, over what a broker may answer: every format, aborted, damaged, silent, or with errors."""
 
 from __future__ import annotations
 
@@ -328,6 +328,13 @@ def test_leader_that_does_not_answer_is_the_trouble_of_its_partition() -> None:
 def test_log_that_ends_before_its_pinned_end_is_not_read_short() -> None:
     with pytest.raises(CannotRead, match="the log ends at 4 by now, before the pinned end 8"):
         read(log_of([made_batch(VALUES)], end=4), 0, 8)
+
+
+def test_no_more_is_asked_for_than_about_what_is_left() -> None:
+    log = [made_batch([b"x" * 5_000] * 10, base_offset=10 * n) for n in range(100)]
+    _, _, client = read(log_of(log, at_once=20), 0, 230)
+    assert client.sizes[0] == 1 << 20
+    assert client.sizes[1] < 200_000, "30 records of 5,000 bytes are left"
 
 
 def test_records_that_the_broker_sends_late_are_read() -> None:
