@@ -1,4 +1,4 @@
-"""The validation's own reader, over what a broker may answer: every format, aborted, damaged, silent, or with errors."""
+"""The validation's reader, over what a broker may answer: every format, aborted, damaged, silent, or with errors."""
 
 from __future__ import annotations
 
