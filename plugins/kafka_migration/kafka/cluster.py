@@ -10,14 +10,12 @@ from typing import Any, Literal
 
 from confluent_kafka.admin import ResourceType
 
-from kafka_migration.kafka.acls import AclCalls
+from kafka_migration.kafka.acls import AclCalls, RightsCalls
 from kafka_migration.kafka.clients import Clients
 from kafka_migration.kafka.connections import ClusterConnection
 from kafka_migration.kafka.groups import GroupCalls
-from kafka_migration.kafka.offsets import OffsetCalls
 from kafka_migration.kafka.resources import ResourceCalls
-from kafka_migration.kafka.rights import RightsCalls
-from kafka_migration.kafka.topics import operation_names
+from kafka_migration.kafka.topics import OffsetCalls, operation_names
 from kafka_migration.kafka.types import ConfigValue
 
 Role = Literal["source", "target"]
