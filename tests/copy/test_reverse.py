@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from kafka_migration.copy.driver import headers
 from kafka_migration.domain import ledger
 from kafka_migration.domain import seal as kept_seal
 from kafka_migration.domain.direction import Direction
@@ -24,6 +23,7 @@ from kafka_migration.migration.context import Context
 from kafka_migration.state.link import LinkState
 from kafka_migration.state.store import TopicStore
 from kafka_migration.steps import mirror, resume
+from kafka_migration.wire import fetch
 from tests.copy.bench import ThreadRunner, records
 from tests.copy.test_changes import Made, made
 from tests.kafka_tools import delete_records, log_ends, produce, read_all, set_topic_config
@@ -135,7 +135,7 @@ def test_records_of_a_straggler_are_named_until_they_are_given_up_and_the_revers
         assert stragglers.look(ctx) == ()
         # Its own records, though nothing is reported of them yet.
         ends = {tp: at.target for tp, at in back.link.positions().items()}
-        found = headers.read(ctx.source.connection.kafka_python(), "source", {second: ends[second] - 40}, ends)
+        found = fetch.read_headers(ctx.source.connection.kafka_python(), "source", {second: ends[second] - 40}, ends)
         own = {identity.producer_id for identity in back.link.fences().values()}
         assert {header.producer_id for header in found[second] if not header.is_control} <= own
         produce(source, topic, records(5, 2, seed=5))
