@@ -129,7 +129,7 @@ REQUEST_READS: Final = frozenset(
 #: All others, by the module that may make them, and as which points they are recorded. "not here" are those that no
 #: step which is killed here makes, with what shows them.
 CLIENT_WRITES: Final[dict[str, dict[str, str]]] = {
-    "kafka/resources.py": {
+    "kafka/cluster.py": {
         "AlterClientQuotasRequest": "Cluster.alter_quotas",
         "AlterUserScramCredentialsRequest": "Cluster.alter_scram_users",
     },
