@@ -125,7 +125,6 @@ def mirror(
     from kafka_migration.link import reverse as phase_reverse
     from kafka_migration.link import seal as phase_seal
     from kafka_migration.steps import mirror as phase_mirror
-    from kafka_migration.steps import mirror_job
     from kafka_migration.topics import keeping as phase_keeping
 
     output = Output(as_json=as_json)
@@ -151,7 +150,7 @@ def mirror(
         return
     what = loaded(plan)
     with lag_beside(what, output, reverse=reverse) as log:
-        outcome = mirror_job.run(
+        outcome = phase_mirror.run(
             what,
             master=master,
             until_caught_up=until_caught_up,
