@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_migration.domain.errors import BadInput
-from kafka_migration.positions.files import csv_positions
+from kafka_migration.positions.formats import csv_positions
 from kafka_migration.positions.texts import rewritten
 
 PLAIN = "Topic,Partition,Offset\na,0,1\na,1,20"

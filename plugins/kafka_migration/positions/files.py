@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import enum
 import os
-import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.errors import BadInput, Refused
-from kafka_migration.positions import json_text, spark_checkpoint
+from kafka_migration.positions import formats
 from kafka_migration.positions.pieces import Piece
-from kafka_migration.positions.texts import Position, position, rewritten, whole
+from kafka_migration.positions.texts import rewritten
 from kafka_migration.positions.translation import (
     NotExact,
     Rules,
@@ -112,17 +111,17 @@ def _read(path: Path, format: Format | None, columns: Sequence[str] | None) -> I
         raise BadInput(f"is {what}, not what {kind} needs", file=str(path), remedy="give another --format, or path")
     seen: Mapping[str, bytes] = {}
     if kind is Format.SPARK:
-        seen = spark_checkpoint.fingerprint(path)
-        pieces = spark_checkpoint.pieces(path)
+        seen = formats.fingerprint(path)
+        pieces = formats.checkpoint_pieces(path)
     else:
         content = path.read_bytes()
         seen = {"": content}
         # Of CSV other columns may hold whatever bytes they like: they come out as they went in.
         text = content.decode(errors="surrogateescape")
         found = (
-            csv_positions(text, file=str(path), columns=columns)
+            formats.csv_positions(text, file=str(path), columns=columns)
             if kind is Format.CSV
-            else json_text.positions(text, file=str(path))
+            else formats.json_positions(text, file=str(path))
         )
         pieces = (Piece(name="", text=text, positions=found),)
     if not any(piece.positions for piece in pieces):
@@ -208,122 +207,6 @@ def _without_lost_history(
     ]
 
 
-# -- CSV ------------------------------------------------------------------------------------------------------------
-#
-# A column each for topic, partition and offset, in any order, among any others. The standard library's reader does not
-# tell where a field stands, so fields are found here: by RFC 4180, with whatever delimiter divides the first row into
-# the columns that are looked for.
-
-_COLUMNS = ("topic", "partition", "offset")
-_DELIMITERS = ",;\t|"
-_MARK = "\ufeff"
-#: No offset: what kafka-consumer-groups prints for a partition without a commit.
-_NONE = ("", "-")
-
-
-@dataclass(frozen=True, slots=True)
-class _Field:
-    """The text of a field without its quotes, which stands from character ``start`` on."""
-
-    text: str
-    start: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    line: int
-    fields: list[_Field]
-
-
-def csv_positions(text: str, *, file: str, columns: Sequence[str] | None = None) -> tuple[Position, ...]:
-    """The positions of a CSV file. ``columns`` are the names of topic, partition and offset (in any case); without,
-    just these words, or no header at all, as ``kafka-consumer-groups --export`` writes them: topic, partition and
-    offset, or a group before them. A row with no offset (empty, or ``-``) has no position.
-
-    Raises BadInput for a file without such columns, and for a row whose fields are no position.
-    """
-    delimiter, at, has_header = _layout(text, file, tuple(name.lower() for name in columns or _COLUMNS), columns)
-    found = []
-    for one in _rows(text, delimiter, file):
-        if (has_header and one.line == 1) or [field.text for field in one.fields] == [""]:
-            continue
-        where = f"line {one.line}"
-        if len(one.fields) <= max(at):
-            raise BadInput(
-                f"has {len(one.fields)} fields, and no column {max(at) + 1}",
-                file=file,
-                field=where,
-                remedy="give topic, partition and offset in each row",
-            )
-        topic, partition, offset = (one.fields[column] for column in at)
-        if offset.text.strip() in _NONE:
-            continue
-        start = offset.start + len(offset.text) - len(offset.text.lstrip())
-        span = start, start + len(offset.text.strip())
-        values = topic.text.strip(), _number(partition.text), _number(offset.text)
-        found.append(position(*values, file=file, where=where, span=span))
-    return tuple(found)
-
-
-def _number(text: str) -> object:
-    digits = text.strip()
-    return whole(digits) if digits.removeprefix("-").isascii() and digits.removeprefix("-").isdecimal() else text
-
-
-def _layout(
-    text: str, file: str, names: tuple[str, ...], given: Sequence[str] | None
-) -> tuple[str, tuple[int, ...], bool]:
-    """Delimiter; the columns of topic, partition and offset; and whether the first row names them."""
-    for delimiter in _DELIMITERS:
-        first = None
-        with suppress(BadInput):  # quotes that end before another delimiter than this one
-            first = next(_rows(text, delimiter, file), None)
-        words = [] if first is None else [field.text.strip().lower() for field in first.fields]
-        if all(words.count(name) == 1 for name in names):
-            return delimiter, tuple(words.index(name) for name in names), True
-        is_exported = len(words) in (3, 4) and all(isinstance(_number(word), int) for word in words[-2:])
-        if given is None and is_exported:
-            return delimiter, (len(words) - 3, len(words) - 2, len(words) - 1), False
-    raise BadInput(
-        f"its first row does not name the columns {', '.join(names)}, once each",
-        file=file,
-        field="line 1",
-        remedy="name the columns there, or give their names with --columns TOPIC,PARTITION,OFFSET",
-    )
-
-
-def _rows(text: str, delimiter: str, file: str) -> Iterator[_Row]:
-    """All rows, by the line in which each begins."""
-    at, line = len(_MARK) if text.startswith(_MARK) else 0, 1
-    ends = re.compile(f"[{re.escape(delimiter)}\r\n]")
-    while at < len(text):
-        fields, begun = [], line
-        while True:
-            field, at = _field(text, at, ends, file, line)
-            fields.append(field)
-            line += field.text.count("\n")
-            if not text.startswith(delimiter, at):
-                break
-            at += 1
-        yield _Row(begun, fields)
-        at += 2 if text.startswith("\r\n", at) else 1
-        line += 1
-
-
-def _field(text: str, at: int, ends: re.Pattern[str], file: str, line: int) -> tuple[_Field, int]:
-    """The field that begins at ``at``, and where it ends: before one of ``ends``, or with the text."""
-    if not text.startswith('"', at):
-        found = ends.search(text, at)
-        end = len(text) if found is None else found.start()
-        return _Field(text[at:end], at), end
-    end = at + 1
-    while (end := text.find('"', end)) >= 0 and text.startswith('""', end):
-        end += 2
-    if end < 0 or (end + 1 < len(text) and not ends.match(text, end + 1)):
-        raise BadInput("a quoted field does not end", file=file, field=f"line {line}", remedy="correct its quotes")
-    return _Field(text[at + 1 : end], at + 1), end + 1
-
-
 # -- writing --------------------------------------------------------------------------------------------------------
 
 
@@ -350,7 +233,7 @@ def _write_folder(found: Input, texts: Mapping[str, str], left_out: Sequence[str
     """Everything that the input has, with ``texts`` in place of what they replace, and without ``left_out``."""
     part = Path(tempfile.mkdtemp(dir=output.parent, prefix=f".{output.name}."))
     gone = {found.path / name for name in left_out}
-    gone |= {spark_checkpoint.checksum_file(path) for path in gone}
+    gone |= {formats.checksum_file(path) for path in gone}
 
     def unwanted(folder: str, names: list[str]) -> set[str]:
         return {name for name in names if Path(folder, name) in gone}
@@ -372,14 +255,14 @@ def _replace(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    crc = spark_checkpoint.checksum_file(path)
+    crc = formats.checksum_file(path)
     if crc.exists():
-        crc.write_bytes(spark_checkpoint.checksums(content, crc.read_bytes()))
+        crc.write_bytes(formats.checksums(content, crc.read_bytes()))
 
 
 def _require_unchanged(found: Input) -> None:
     """Raises Refused if somebody wrote to the input since it was read: the output would be of a moment that is gone."""
-    now = spark_checkpoint.fingerprint(found.path) if found.format is Format.SPARK else {"": found.path.read_bytes()}
+    now = formats.fingerprint(found.path) if found.format is Format.SPARK else {"": found.path.read_bytes()}
     if now != found.seen:
         raise Refused(
             f"{found.path} was changed while it was translated, so nothing was written",
