@@ -22,7 +22,7 @@ from kafka_migration.link.losses import all_losses
 from kafka_migration.migration.context import Context
 from kafka_migration.state.link import LinkState
 from kafka_migration.state.store import TopicStore
-from kafka_migration.steps import mirror, resume
+from kafka_migration.steps import controls, mirror
 from kafka_migration.wire import fetch
 from tests.copy.bench import ThreadRunner, records
 from tests.copy.test_changes import Made, made
@@ -167,7 +167,7 @@ def test_partition_that_halted_on_the_way_back_goes_on_behind_what_a_person_give
         delete_records(target, {tp: stands + 20})
         assert mirror.apply(back, ThreadRunner(), until_caught_up=True).halted == (tp,)
         assert back.link.halts()[tp].reason == Halt.DATA_LOSS
-        (done,) = resume.apply(back, accept_loss=[topic], by="ada")
+        (done,) = controls.resume_halted(back, accept_loss=[topic], by="ada")
         assert (done.stands, done.at, done.given_up) == (stands, stands + 20, 20)
         again = reverse.arm(ctx)
         assert mirror.apply(again, ThreadRunner(), until_caught_up=True).records == 30

@@ -344,14 +344,14 @@ def _resume_halted(
 ) -> None:
     """Resume halted partitions; where offsets are given up, and ``needs_yes``, a person is asked first."""
     from kafka_migration.link.heartbeat import mirror_state
-    from kafka_migration.steps import resume as phase_resume
+    from kafka_migration.steps import controls
 
     with opened(plan, output, dry_run=dry_run, reverse=reverse) as ctx:
-        todo = phase_resume.check(ctx, at=at, accept_loss=accept_loss)
+        todo = controls.check_halted(ctx, at=at, accept_loss=accept_loss)
         if needs_yes and any(partition.given_up for partition in todo):
             declined = "nothing was given up, and the partitions are still halted"
             demand_yes(output, "Give these offsets up, and resume?", shown=todo, declined=declined)
-        done = phase_resume.apply(ctx, at=at, accept_loss=accept_loss, by=by)
+        done = controls.resume_halted(ctx, at=at, accept_loss=accept_loss, by=by)
         state, _ = mirror_state(ctx)
     then = "resumes them by itself" if state == "running" else "resumes them once it is started"
     text = f"would resume: {len(done)} partitions" if dry_run else f"{len(done)} partitions; the mirror {then}"
