@@ -35,8 +35,7 @@ from kafka_migration.migration.joined import join
 from kafka_migration.plans.load import load_plan
 from kafka_migration.state.link import LinkState, Wish
 from kafka_migration.state.store import MemoryStore
-from kafka_migration.steps import executors as packed
-from kafka_migration.steps import mirror, rollback
+from kafka_migration.steps import environment, mirror, rollback
 from kafka_migration.steps.cutover import CutoverResult, Fate, GroupOutcome
 from kafka_migration.topics import create as phase_create
 from tests.cli.conftest import Terminal
@@ -1010,7 +1009,7 @@ def test_rollback_shows_each_group_and_exits_1_where_one_is_refused(
 def test_executors_prints_the_configs_of_the_archive_that_it_has_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packed, "PACKAGES", ("crc32c",))
+    monkeypatch.setattr(environment, "PACKAGES", ("crc32c",))
     file = tmp_path / "executors.tar.gz"
     result = CliRunner().invoke(app, ["executors", "--output", str(file), "--json"])
     found = json.loads(result.stdout)

@@ -242,19 +242,18 @@ def executors(
     debug: Debug = False,
 ) -> None:
     """Pack what Spark's executors on other machines need, and print the configs that bring it there."""
-    from kafka_migration.steps import executors as packed
+    from kafka_migration.steps import environment
 
-    output, versions, size = Output(as_json=as_json), packed.versions(), None
+    output, versions, size = Output(as_json=as_json), environment.versions(), None
     if not output_file.name.endswith((".tar.gz", ".tgz")):
         raise typer.BadParameter("Spark unpacks files named .tar.gz or .tgz", param_hint="--output")
     if image:
-        output.result(
-            {"packages": versions, "python": packed.python(), "image": packed.image_line()}, packed.image_line()
-        )
+        line = environment.image_line()
+        output.result({"packages": versions, "python": environment.python(), "image": line}, line)
         return
     if not dry_run:
-        size = packed.write_archive(output_file)
-    conf, variable = packed.spark_conf(output_file), {"PYSPARK_PYTHON": packed.python()}
+        size = environment.write_archive(output_file)
+    conf, variable = environment.spark_conf(output_file), {"PYSPARK_PYTHON": environment.python()}
     packages = ", ".join(f"{name} {version}" for name, version in versions.items())
     output.log(f"{'would be written' if dry_run else 'written'}: {output_file}, with {packages}")
     output.result(

@@ -45,7 +45,7 @@ def doctor(as_json: Json = False, debug: Debug = False) -> None:
     and changes nothing."""
     from kafka_migration.cli.render.tables import checks
     from kafka_migration.domain.checks import Gate
-    from kafka_migration.steps import doctor as step
+    from kafka_migration.steps import environment as step
 
     gate = Gate.of("installation", step.check())
     value = {"ok": gate.is_open, "checks": [result.as_dict() for result in gate.results]}
