@@ -31,7 +31,6 @@ from kafka_migration.validation.record import equal_up_to, kept, rewound_since
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
 
-
 #: A live mirror is behind by seconds, since the lag gate stands before validation.
 CATCH_UP_SECONDS = 600.0
 _POLL_SECONDS, _STABLE_SECONDS = 0.5, 10.0

@@ -231,6 +231,9 @@ def _over(auto: AutoWaves, topics: Set[str], groups: Set[str], taken: Inventory)
     return tuple(field for field, (has, most) in found.items() if most is not None and has > most)
 
 
+# -- a plan for each wave --------------------------------------------------------------------------------------------
+
+
 def plans_of(plan: Plan, found: Waves) -> tuple[dict[str, Any], ...]:
     """The plans, as JSON types, in the order of the waves ``found``: ``plan`` without its defaults, with the topics and
     groups of a wave by their names, called ``<plan>-<wave>``.
