@@ -12,7 +12,7 @@ try:
 except ImportError:
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "plugins"))
 
-from kafka_migration.steps.mirror_job import main
+from kafka_migration.steps.mirror import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from kafka_migration.steps import mirror_job
+from kafka_migration.steps import mirror
 from kafka_migration.validation import job as validate_job
 
 JOBS = Path(__file__).resolve().parent.parent / "spark_jobs"
 
 
-@pytest.mark.parametrize(("name", "job"), [("mirror.py", mirror_job), ("validate.py", validate_job)])
+@pytest.mark.parametrize(("name", "job"), [("mirror.py", mirror), ("validate.py", validate_job)])
 def test_application_exits_with_what_its_job_returns(name: str, job: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "main", len)
     monkeypatch.setattr(sys, "argv", [name, "one", "two", "three"])

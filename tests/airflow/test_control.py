@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from kafka_migration.airflow.control import FINAL_SECONDS, Action, ControlOperator
 from kafka_migration.airflow.factory import control_dag
+from kafka_migration.airflow.steps import FINAL_SECONDS, Action, ControlOperator
 from kafka_migration.domain.direction import Direction
 from kafka_migration.inventory import plan_changes
 from kafka_migration.link import reverse

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from airflow.providers.openlineage import api
 
-from kafka_migration.airflow import lineage
+from kafka_migration.airflow import mirror
 from kafka_migration.domain.direction import Direction
 
 SERVERS = {"k_source": "a.example:9093, b.example:9093", "k_target": "c.example:9092"}
@@ -43,7 +43,7 @@ def named(datasets: Any) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("direction", Direction)
 def test_topics_of_both_clusters_are_named_by_the_first_server(ctx, emitted, direction):
     ctx.direction = direction
-    lineage.emit(ctx, "ti")
+    mirror.emit_lineage(ctx, "ti")
     source = [("kafka://a.example:9093", "orders"), ("kafka://a.example:9093", "payments")]
     target = [("kafka://c.example:9092", "orders"), ("kafka://c.example:9092", "payments")]
     [event] = emitted
@@ -54,7 +54,7 @@ def test_topics_of_both_clusters_are_named_by_the_first_server(ctx, emitted, dir
 
 def test_nothing_is_emitted_without_a_transport(ctx, emitted, monkeypatch):
     monkeypatch.setattr(api, "is_openlineage_active", lambda: False)
-    lineage.emit(ctx, "ti")
+    mirror.emit_lineage(ctx, "ti")
     assert emitted == []
 
 
@@ -64,7 +64,7 @@ def test_nothing_is_emitted_without_the_provider_or_by_one_that_is_too_old(ctx, 
         monkeypatch.delattr(api, "emit_dataset_lineage")
     else:
         monkeypatch.setitem(sys.modules, "airflow.providers.openlineage.api", None)
-    lineage.emit(ctx, "ti")
+    mirror.emit_lineage(ctx, "ti")
     assert emitted == []
 
 
@@ -75,9 +75,9 @@ def raising(*_: Any, **__: Any) -> Any:
 def test_transport_that_is_none_a_journal_that_is_away_and_a_receiver_that_refuses_fail_no_task(
     ctx, emitted, monkeypatch, caplog
 ):
-    lineage.emit(SimpleNamespace(plan=ctx.plan, direction=ctx.direction), "ti")  # type: ignore[arg-type]
+    mirror.emit_lineage(SimpleNamespace(plan=ctx.plan, direction=ctx.direction), "ti")  # type: ignore[arg-type]
     monkeypatch.setattr(api, "is_openlineage_active", raising)
-    lineage.emit(ctx, "ti")
+    mirror.emit_lineage(ctx, "ti")
     assert emitted == []
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
     assert "of the lineage alone" in caplog.text
@@ -86,7 +86,7 @@ def test_transport_that_is_none_a_journal_that_is_away_and_a_receiver_that_refus
 def test_receiver_that_does_not_answer_is_not_waited_for(ctx, emitted, monkeypatch, caplog):
     answered = threading.Event()
     monkeypatch.setattr(api, "emit_dataset_lineage", lambda **_: answered.wait(60))
-    monkeypatch.setattr(lineage, "_PATIENCE_SECONDS", 0.1)
-    lineage.emit(ctx, "ti")
+    monkeypatch.setattr(mirror, "_PATIENCE_SECONDS", 0.1)
+    mirror.emit_lineage(ctx, "ti")
     answered.set()
     assert "was not emitted within 0.1 s" in caplog.text

@@ -27,12 +27,11 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from airflow.sdk.serde import deserialize, serialize
 
-from kafka_migration.airflow import spark_connection, submit
+from kafka_migration.airflow import submit
 from kafka_migration.airflow.alerts import TaskAlert
 from kafka_migration.airflow.mirror import MirrorTrigger, SparkMirrorOperator
 from kafka_migration.airflow.opening import opened_context
-from kafka_migration.airflow.spark_connection import spark_master
-from kafka_migration.airflow.submit import job_environment
+from kafka_migration.airflow.submit import job_environment, spark_master
 from kafka_migration.domain.errors import BadInput, ClusterUnreachable, Refused
 from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.types import Desired
@@ -254,7 +253,7 @@ def test_cluster_mode_is_refused_because_secrets_would_become_configuration(plan
 
 def test_kubernetes_without_its_client_is_refused_with_what_to_install(plan_file, spark, task_context, monkeypatch):
     spark.connections["spark_default"] = Connection(conn_id="spark_default", conn_type="spark", host="k8s://https://h")
-    monkeypatch.setattr(spark_connection, "find_spec", lambda _name: None)
+    monkeypatch.setattr(submit, "find_spec", lambda _name: None)
     with pytest.raises(AirflowFailException, match="cncf-kubernetes"):
         mirror(plan_file).execute(task_context)
     assert not spark.submissions

@@ -41,7 +41,8 @@ from kafka_migration.migration.joined import mirror_began
 from kafka_migration.plans.places import REPORTS_DIRECTORY
 from kafka_migration.plans.snapshot import write_plan
 from kafka_migration.state.link import Wish
-from kafka_migration.steps import check_back, cutover, mirror_job, mirror_watch
+from kafka_migration.steps import check_back, cutover, mirror_watch
+from kafka_migration.steps import mirror as mirror_step
 from kafka_migration.steps.cutover import CutoverResult, Fate, GroupOutcome
 from kafka_migration.topics import keeping
 from tests.airflow.test_approve import answer
@@ -394,8 +395,8 @@ def test_process_of_the_reverse_mirror_submits_it_as_such_and_notes_its_end_ther
         ways.append(options)
         return SimpleNamespace(halted=(), as_dict=dict)
 
-    monkeypatch.setattr(mirror_job, "run", job)
-    assert mirror_job.main(hooks[0]["application_args"]) == 0
+    monkeypatch.setattr(mirror_step, "run", job)
+    assert mirror_step.main(hooks[0]["application_args"]) == 0
     assert (ways[0]["back"], ways[0]["submission"]) == (True, newest.id)
 
 

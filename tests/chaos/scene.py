@@ -14,11 +14,11 @@ import confluent_kafka
 import yaml
 from confluent_kafka.admin import OffsetSpec
 
-from kafka_migration.copy.driver import headers
 from kafka_migration.domain import ledger
 from kafka_migration.domain.types import Desired, TopicPartition
 from kafka_migration.kafka.lookup import variable_of
 from kafka_migration.state.link import LinkState, Wish
+from kafka_migration.wire import fetch
 from tests.chaos.reader import Place, bounds
 from tests.chaos.replicas import data_folders, held_by_all
 from tests.chaos.short import REQUEST_SECONDS
@@ -157,7 +157,7 @@ class Scene:
         """Who wrote each batch of the target's log, and where, into a file of the folder."""
         tp, properties = TopicPartition(*place), {"bootstrap_servers": self.stage.target.direct}
         start, end = bounds(self.stage.target.direct, [place])[place]
-        found = headers.read(properties, "target", {tp: start}, {tp: end})[tp]
+        found = fetch.read_headers(properties, "target", {tp: start}, {tp: end})[tp]
         names = ("base_offset", "records", "producer_id", "producer_epoch", "base_sequence", "max_timestamp")
         lines = (" ".join(str(getattr(header, name)) for name in (*names, "is_control")) for header in found)
         (self.folder / f"{tp}.batches").write_text("\n".join([" ".join(names), *lines]) + "\n", encoding="utf-8")

@@ -35,8 +35,7 @@ from kafka_migration.migration.joined import join
 from kafka_migration.plans.load import load_plan
 from kafka_migration.state.link import LinkState, Wish
 from kafka_migration.state.store import MemoryStore
-from kafka_migration.steps import executors as packed
-from kafka_migration.steps import mirror_job, rollback
+from kafka_migration.steps import environment, mirror, rollback
 from kafka_migration.steps.cutover import CutoverResult, Fate, GroupOutcome
 from kafka_migration.topics import create as phase_create
 from tests.cli.conftest import Terminal
@@ -857,7 +856,7 @@ def halted(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> Terminal:
     histories.mirroring(terminal.shop)
     ctx.link.halt(ORDERS, "FOREIGN_WRITER", "somebody", 40, 41, ctx.stamp())
     end = MirrorEnd(reason="caught_up", rounds=1, fences=1, records=0, bytes=0, batches=0, executors=(), halted=())
-    monkeypatch.setattr(mirror_job, "run", lambda *_, **__: end)
+    monkeypatch.setattr(mirror, "run", lambda *_, **__: end)
     monkeypatch.setattr(live, "lag_beside", lambda *_, **__: nullcontext(lambda _text: None))
     return terminal
 
@@ -923,7 +922,7 @@ def test_mirror_that_somebody_has_stopped_was_not_interrupted(
     desired: Desired, code: int, halted: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     end = MirrorEnd(reason="stopped", rounds=1, fences=1, records=0, bytes=0, batches=0, executors=(), halted=())
-    monkeypatch.setattr(mirror_job, "run", lambda *_, **__: end)
+    monkeypatch.setattr(mirror, "run", lambda *_, **__: end)
     halted.shop.ctx().link.wish(Wish(desired=desired))
     result = halted.run("mirror")
     assert result.exit_code == code
@@ -936,7 +935,7 @@ def test_mirror_that_left_a_partition_halted_says_so_by_its_exit_code(
     end = MirrorEnd(
         reason="caught_up", rounds=1, fences=1, records=0, bytes=0, batches=0, executors=(), halted=(ORDERS,)
     )
-    monkeypatch.setattr(mirror_job, "run", lambda *_, **__: end)
+    monkeypatch.setattr(mirror, "run", lambda *_, **__: end)
     assert halted.run("mirror").exit_code == 1
 
 
@@ -1010,7 +1009,7 @@ def test_rollback_shows_each_group_and_exits_1_where_one_is_refused(
 def test_executors_prints_the_configs_of_the_archive_that_it_has_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packed, "PACKAGES", ("crc32c",))
+    monkeypatch.setattr(environment, "PACKAGES", ("crc32c",))
     file = tmp_path / "executors.tar.gz"
     result = CliRunner().invoke(app, ["executors", "--output", str(file), "--json"])
     found = json.loads(result.stdout)

@@ -28,10 +28,10 @@ from kafka_migration.copy.orders import Limits
 from kafka_migration.domain.handlers import Handle
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.steps import mirror, resume
+from kafka_migration.steps import controls, mirror
 from kafka_migration.validation import validate
 from kafka_migration.validation.job import read_request, run, write_json
-from kafka_migration.validation.tail import Tail
+from kafka_migration.validation.pins import Tail
 from tests.copy.bench import BRIEF, ThreadRunner, records
 from tests.copy.test_changes import Made, made
 from tests.copy.test_transactions import interleave
@@ -174,7 +174,7 @@ def test_record_that_was_given_up_since_the_handler_fails_on_it_is_not_compared(
         bad = TopicPartition(topic, 0)
         assert mirror.apply(it.ctx, ThreadRunner(), until_caught_up=True).halted == (bad,)
         assert it.ctx.link.halts()[bad].source_offset == 21
-        resume.apply(it.ctx, at=[(bad, 22)], by="ada")
+        controls.resume_halted(it.ctx, at=[(bad, 22)], by="ada")
         assert mirror.apply(it.ctx, ThreadRunner(), until_caught_up=True).halted == ()
         found = validated(it, spark, tmp_path, Level.RECORD)
         assert found.verdict is Equality.EQUAL

@@ -19,7 +19,7 @@ from kafka_migration.kafka.cluster import Cluster, Role
 from kafka_migration.kafka.connections import ClusterConnection
 from kafka_migration.migration.context import Context
 from kafka_migration.validation import record
-from kafka_migration.validation.tail import Tail
+from kafka_migration.validation.pins import Tail
 from tests.compare.lab import Copy, Lab, Wanted, source_offset
 
 COUNT, VALIDATED = 30, 12
@@ -140,7 +140,7 @@ def test_what_is_not_read_in_time_is_not_equal(
 ) -> None:
     tail, ends = _tail(lab, copies["right"], [])
     answered = threading.Event()
-    monkeypatch.setattr("kafka_migration.validation.tail.read", lambda *_: answered.wait() and [])
+    monkeypatch.setattr("kafka_migration.validation.pins.read_both", lambda *_: answered.wait() and [])
     tail.begin(ends)
     with pytest.raises(CouldNotFindOut, match=r"could not be compared within 0\.1 s"):
         tail.equal(0.1)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kafka_migration.domain.types import Halt, TopicPartition
-from kafka_migration.steps import resume
+from kafka_migration.steps import controls
 from tests.conformance.scene import Scene, scene
 from tests.kafka_tools import ToSend, delete_topic, produce, read_all, set_topic_config
 from tests.waiting import wait_until
@@ -45,7 +45,7 @@ def test_record_that_cannot_be_sent_holds_back_its_partition_until_it_can_and_no
         it.write(topic, 10, partitions=[other.partition])
         wait_until(lambda: len(_values(it, other)) == 10, "the other one goes on")
         set_topic_config(it.target, topic, {"max.message.bytes": "1000000"})
-        (done,) = resume.apply(it.ctx, at=[(failing, 2)], by="ada")
+        (done,) = controls.resume_halted(it.ctx, at=[(failing, 2)], by="ada")
         assert done.given_up == 0
         it.until_caught_up()
     assert live.error is None

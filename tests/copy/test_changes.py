@@ -27,7 +27,7 @@ from kafka_migration.plans.load import restore_plan
 from kafka_migration.state.journal import Journal
 from kafka_migration.state.link import LinkState, Wish
 from kafka_migration.state.store import MemoryStore
-from kafka_migration.steps import mirror, recopy, resume
+from kafka_migration.steps import controls, mirror, recopy
 from kafka_migration.topics import create, restore
 from kafka_migration.wire.batch import batches
 from tests.copy.bench import BRIEF, Bench, ThreadRunner, assert_same, records
@@ -190,7 +190,7 @@ def test_partition_that_may_not_be_added_halts_alone_and_goes_on_once_it_may(
             assert "Alter" in halt.detail
             _until_copied(it.bench, {TopicPartition(topic, 0): 150})
             monkeypatch.undo()
-            (done,) = resume.apply(it.ctx, at=[(tp, 0)], by="ada")
+            (done,) = controls.resume_halted(it.ctx, at=[(tp, 0)], by="ada")
             assert done.given_up == 0
             grown = it.grown({topic: 2})
             _until_copied(grown, {tp: 50})
@@ -289,9 +289,9 @@ def test_records_deleted_above_the_position_halt_their_partition_and_it_goes_on_
             assert (halt.reason, halt.source_offset) == (Halt.DATA_LOSS, 100)
             _until_copied(it.bench, {other: 300})
             if gone_on == "at":
-                (done,) = resume.apply(it.ctx, at=[(tp, 160)], by="ada")
+                (done,) = controls.resume_halted(it.ctx, at=[(tp, 160)], by="ada")
             else:
-                (done,) = resume.apply(it.ctx, accept_loss=[topic], by="ada")
+                (done,) = controls.resume_halted(it.ctx, accept_loss=[topic], by="ada")
             assert (done.stands, done.given_up, done.still_there) == (
                 (100, 60, 10) if gone_on == "at" else (100, 50, 0)
             )
@@ -326,7 +326,7 @@ def test_gap_stays_where_it_is_through_later_takeovers(source_cluster, target_cl
         produce(it.bench.source, topic, records(100, 1, 2))
         delete_records(it.bench.source, {tp: 130})
         assert it.bench.mirror(settings=LONG).run(until_caught_up=True).halted == (tp,)
-        resume.apply(it.ctx, accept_loss=[f"{topic}:0"], by="ada")
+        controls.resume_halted(it.ctx, accept_loss=[f"{topic}:0"], by="ada")
         # Nothing is copied behind the gap yet: its end is the target's end.
         assert it.bench.mirror(settings=LONG).run(until_caught_up=True).records == 70
         produce(it.bench.source, topic, records(100, 1, 3))
@@ -397,7 +397,7 @@ def test_damaged_batch_halts_and_the_offset_that_its_halt_names_leads_past_it(so
             named = re.search(r"the next batch begins at source offset (\d+)", halt.detail)
             assert named is not None
             assert int(named[1]) == damaged.next_offset
-            (done,) = resume.apply(it.ctx, at=[(tp, int(named[1]))], by="ada")
+            (done,) = controls.resume_halted(it.ctx, at=[(tp, int(named[1]))], by="ada")
             assert done.given_up == damaged.records
             _until_copied(it.bench, {tp: 120})
         assert live.error is None
@@ -480,12 +480,12 @@ class TestSettingsOfTheTarget:
                 with pytest.raises(
                     Refused, match=r"(?s)configs under which copied records are deleted or altered.*set retention.ms=-1"
                 ):
-                    resume.apply(it.ctx, at=at, by="ada")
+                    controls.resume_halted(it.ctx, at=at, by="ada")
                 for name, count in it.topics.items():
                     produce(it.bench.source, name, records(50 * count, count, 2))
                 _until_copied(it.bench, {neighbour: 150})
                 set_topic_config(it.bench.target, topic, {"retention.ms": "-1"})
-                assert {done.given_up for done in resume.apply(it.ctx, at=at, by="ada")} == {0}
+                assert {done.given_up for done in controls.resume_halted(it.ctx, at=at, by="ada")} == {0}
                 _until_copied(it.bench, dict.fromkeys(tps, 150))
             assert live.error is None
             assert it.ctx.link.halts() == {}
@@ -505,7 +505,7 @@ class TestSettingsOfTheTarget:
                 set_topic_config(it.bench.target, topic, {"cleanup.policy": "delete"})
                 delete_records(it.bench.target, {tp: 20})
                 with pytest.raises(Refused, match=r"(?s)records are gone on the target.*begins at 20.*mirror --again"):
-                    resume.apply(it.ctx, at=[(tp, 100)], by="ada")
+                    controls.resume_halted(it.ctx, at=[(tp, 100)], by="ada")
             assert live.error is None
             # Set to something else once more: a copy afresh is held open all the same.
             set_topic_config(it.bench.target, topic, {"cleanup.policy": "compact", "retention.ms": "1000"})
@@ -558,7 +558,7 @@ class TestSettingsOfTheTarget:
                 _until_copied(it.bench, {neighbour: 150})
             assert live.error is None
             with pytest.raises(Refused, match="mirror --again"):
-                resume.apply(it.ctx, at=[(tp, 150)], by="ada")
+                controls.resume_halted(it.ctx, at=[(tp, 150)], by="ada")
             recopy.apply(it.ctx, [topic])
             it.ctx.link.wish(Wish(desired=Desired.RUN, reason="", at=""))
             with running(it.bench, self.WATCHED):

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from kafka_migration.copy.driver import headers
 from kafka_migration.domain import ledger
 from kafka_migration.domain import seal as kept_seal
 from kafka_migration.domain.direction import Direction
@@ -23,7 +22,8 @@ from kafka_migration.link.losses import all_losses
 from kafka_migration.migration.context import Context
 from kafka_migration.state.link import LinkState
 from kafka_migration.state.store import TopicStore
-from kafka_migration.steps import mirror, resume
+from kafka_migration.steps import controls, mirror
+from kafka_migration.wire import fetch
 from tests.copy.bench import ThreadRunner, records
 from tests.copy.test_changes import Made, made
 from tests.kafka_tools import delete_records, log_ends, produce, read_all, set_topic_config
@@ -135,7 +135,7 @@ def test_records_of_a_straggler_are_named_until_they_are_given_up_and_the_revers
         assert stragglers.look(ctx) == ()
         # Its own records, though nothing is reported of them yet.
         ends = {tp: at.target for tp, at in back.link.positions().items()}
-        found = headers.read(ctx.source.connection.kafka_python(), "source", {second: ends[second] - 40}, ends)
+        found = fetch.read_headers(ctx.source.connection.kafka_python(), "source", {second: ends[second] - 40}, ends)
         own = {identity.producer_id for identity in back.link.fences().values()}
         assert {header.producer_id for header in found[second] if not header.is_control} <= own
         produce(source, topic, records(5, 2, seed=5))
@@ -167,7 +167,7 @@ def test_partition_that_halted_on_the_way_back_goes_on_behind_what_a_person_give
         delete_records(target, {tp: stands + 20})
         assert mirror.apply(back, ThreadRunner(), until_caught_up=True).halted == (tp,)
         assert back.link.halts()[tp].reason == Halt.DATA_LOSS
-        (done,) = resume.apply(back, accept_loss=[topic], by="ada")
+        (done,) = controls.resume_halted(back, accept_loss=[topic], by="ada")
         assert (done.stands, done.at, done.given_up) == (stands, stands + 20, 20)
         again = reverse.arm(ctx)
         assert mirror.apply(again, ThreadRunner(), until_caught_up=True).records == 30

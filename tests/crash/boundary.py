@@ -129,11 +129,18 @@ REQUEST_READS: Final = frozenset(
 #: All others, by the module that may make them, and as which points they are recorded. "not here" are those that no
 #: step which is killed here makes, with what shows them.
 CLIENT_WRITES: Final[dict[str, dict[str, str]]] = {
-    "kafka/resources.py": {
+    "kafka/cluster.py": {
         "AlterClientQuotasRequest": "Cluster.alter_quotas",
         "AlterUserScramCredentialsRequest": "Cluster.alter_scram_users",
     },
-    "kafka/acls.py": {"CreateAclsRequest": "Cluster.create_acls", "DeleteAclsRequest": "Cluster.delete_acls"},
+    "kafka/acls.py": {
+        "CreateAclsRequest": "Cluster.create_acls",
+        "DeleteAclsRequest": "Cluster.delete_acls",
+        # These ask whether it would be allowed: validate_only, or no record at all.
+        "create_topics": "not here: validate_only",
+        "incremental_alter_configs": "not here: validate_only",
+        "ProduceRequest": "not here: without a record",
+    },
     "kafka/groups.py": {"alter_consumer_group_offsets": "Cluster.commit"},
     "kafka/topics.py": {
         "create_partitions": "Cluster.create_partitions",
@@ -153,12 +160,6 @@ CLIENT_WRITES: Final[dict[str, dict[str, str]]] = {
         "DeleteTopicsRequest": "Cluster.delete_topics",
         "IncrementalAlterConfigsRequest": "Cluster.alter_configs",
         "OffsetCommitRequest": "Cluster.commit",
-    },
-    # These ask whether it would be allowed: validate_only, or no record at all.
-    "kafka/rights.py": {
-        "create_topics": "not here: validate_only",
-        "incremental_alter_configs": "not here: validate_only",
-        "ProduceRequest": "not here: without a record",
     },
     "kafka/forwarding.py": dict.fromkeys(
         ("init_transactions", "begin_transaction", "produce", "commit_transaction", "abort_transaction"),

@@ -31,7 +31,7 @@ from kafka_migration.state.link import LinkState, LinkTopic, Wish
 from kafka_migration.steps import fence as fence_step
 from kafka_migration.steps import switch
 from kafka_migration.topics import keeping
-from kafka_migration.validation import tail
+from kafka_migration.validation import pins
 from tests.crash.process import ClusterOf, LogOf, Process, StoreOf
 from tests.fence.worlds import OWN, PROBE, SHOP_ACLS, acl
 from tests.steps import histories
@@ -340,7 +340,7 @@ class Shop(Migration):
             patch.object(fencing, "keep_alive", keep_alive),
             patch.object(fencing, "await_markers", await_markers),
             patch.object(reverse, "TopicLog", log),
-            patch.object(tail, "read", lambda _ctx, ranges: [histories.read_alike(range_) for range_ in ranges]),
+            patch.object(pins, "read_both", lambda _ctx, ranges: [histories.read_alike(range_) for range_ in ranges]),
             patch.object(CutoverGate, "ask", lambda _gate: "open"),
             patch.object(RollbackGate, "ask", lambda _gate: "open"),
             patch.multiple(move, run_hook=run_hook, require_runnable=lambda *_, **__: None),

@@ -16,11 +16,10 @@ from kafka.errors import KafkaConnectionError, SaslAuthenticationFailedError
 from kafka_migration.domain import ledger
 from kafka_migration.domain.errors import AuthenticationFailed, BadInput, ClusterUnreachable, MigrationError, Refused
 from kafka_migration.domain.types import TopicPartition, TopicSpec
-from kafka_migration.kafka import groups
+from kafka_migration.kafka import groups, sasl
 from kafka_migration.kafka.cluster import Cluster
 from kafka_migration.kafka.connections import ClusterConnection
 from kafka_migration.kafka.forwarding import Forwarder
-from kafka_migration.kafka.kerberos import login
 from kafka_migration.kafka.keyed_topic import KeyedTopic
 from kafka_migration.kafka.topic_log import TopicLog
 from kafka_migration.kafka.types import CommittedOffset
@@ -174,7 +173,7 @@ class TestKeptOut:
     )
     def test_error_of_the_library_comes_with_a_remedy(self, code: int, kind: type[Exception], words: str) -> None:
         error = SimpleNamespace(min_code=code, get_all_statuses=lambda _code, _is_major: [b"its own text"])
-        found = login._as_kafkas(error, "reader")
+        found = sasl._as_kafkas(error, "reader")
         assert type(found) is kind
         assert re.search(rf"reader: its own text; .*{re.escape(words)}", str(found))
 

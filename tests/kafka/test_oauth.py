@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from kafka_migration.domain.errors import BadInput
-from kafka_migration.kafka import oauth
-from kafka_migration.kafka.oauth import ClientCredentialsTokens
+from kafka_migration.kafka import sasl
+from kafka_migration.kafka.sasl import ClientCredentialsTokens
 
 
 class Redirecting(BaseHTTPRequestHandler):
@@ -69,7 +69,7 @@ def test_secret_goes_by_no_proxy_of_the_environment(server: str, monkeypatch: py
         # Nobody answers there.
         monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.server_port}")
         monkeypatch.delenv("no_proxy", raising=False)
-        monkeypatch.setattr(oauth, "_TIMEOUT_SECONDS", 5.0)
+        monkeypatch.setattr(sasl, "_TIMEOUT_SECONDS", 5.0)
         tokens = ClientCredentialsTokens(url=server, client_id="mover", client_secret="s3cret")
         assert tokens.token() == "token 0"
 
@@ -77,7 +77,7 @@ def test_secret_goes_by_no_proxy_of_the_environment(server: str, monkeypatch: py
 def test_token_is_renewed_before_it_expires_and_not_each_time(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr(Redirecting, "code", 200)
-    monkeypatch.setattr(oauth, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(sasl, "time", SimpleNamespace(monotonic=lambda: now[0]))
     tokens = ClientCredentialsTokens(url=server, client_id="mover", client_secret="s3cret")
     found = []
     # It is good for a minute.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_migration.domain.errors import BadInput
-from kafka_migration.positions import csv_text
+from kafka_migration.positions.formats import csv_positions
 from kafka_migration.positions.texts import rewritten
 
 PLAIN = "Topic,Partition,Offset\na,0,1\na,1,20"
@@ -27,23 +27,23 @@ WITH_GROUP = "g 1,a,0,1\ng 2,a,0,20\n"
     ids=["plain", "mixed", "exported by kafka-consumer-groups", "exported with groups"],
 )
 def test_positions_are_found_and_all_but_their_numbers_stays(text, expected):
-    found = csv_text.positions(text, file="f")
+    found = csv_positions(text, file="f")
     assert [(str(one.tp), one.offset, one.where) for one in found] == expected
     moved = rewritten(text, {one: one.offset + 1000 for one in found})
-    again = csv_text.positions(moved, file="f")
+    again = csv_positions(moved, file="f")
     assert [one.offset for one in again] == [offset + 1000 for _, offset, _ in expected]
     assert rewritten(moved, {new: old.offset for new, old in zip(again, found, strict=True)}) == text
 
 
 def test_columns_of_other_names_are_given():
     text = "offset,t,p,position\n1,a,0,7\n"
-    (found,) = csv_text.positions(text, file="f", columns=["T", "p", "position"])
+    (found,) = csv_positions(text, file="f", columns=["T", "p", "position"])
     assert (str(found.tp), found.offset) == ("a-0", 7)
 
 
 def test_bytes_of_no_encoding_that_is_known_pass_through():
     text = b"topic,partition,offset,note\na,0,1,caf\xe9\n".decode(errors="surrogateescape")
-    (found,) = csv_text.positions(text, file="f")
+    (found,) = csv_positions(text, file="f")
     assert (
         rewritten(text, {found: 99}).encode(errors="surrogateescape")
         == b"topic,partition,offset,note\na,0,99,caf\xe9\n"
@@ -68,7 +68,7 @@ def test_bytes_of_no_encoding_that_is_known_pass_through():
 )
 def test_row_that_is_no_position_is_bad_input_that_names_file_and_line(text, said):
     with pytest.raises(BadInput, match=r"remedy: ") as caught:
-        csv_text.positions(text, file="f")
+        csv_positions(text, file="f")
     assert said in str(caught.value)
 
 
@@ -82,10 +82,10 @@ def test_row_that_is_no_position_is_bad_input_that_names_file_and_line(text, sai
 def test_number_of_thousands_of_digits_is_bad_input_that_names_the_line(row, said):
     for text in ("topic,partition,offset\n" + row, "b,0,1\n" + row):
         with pytest.raises(BadInput) as caught:
-            csv_text.positions(text % ("1" * 5000), file="f")
+            csv_positions(text % ("1" * 5000), file="f")
         assert said in str(caught.value)
 
 
 def test_large_file_is_read_in_linear_time():
     text = "topic,partition,offset\n" + "".join(f"a,{n % 7},{n}\n" for n in range(50_000))
-    assert len(csv_text.positions(text, file="f")) == 50_000
+    assert len(csv_positions(text, file="f")) == 50_000

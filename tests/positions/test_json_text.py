@@ -7,7 +7,7 @@ import json
 import pytest
 
 from kafka_migration.domain.errors import BadInput
-from kafka_migration.positions import json_text
+from kafka_migration.positions.formats import json_positions
 from kafka_migration.positions.texts import rewritten
 
 SPARK = '{ "a.b" : {"0":1, "1": -1,\n  "10":-2} ,"c":{"0":  7}}'
@@ -31,18 +31,18 @@ CONNECT = (
     ids=["spark", "list", "tools", "connect"],
 )
 def test_positions_of_every_shape_are_found_and_all_but_their_numbers_stays(text, expected):
-    found = json_text.positions(text, file="f")
+    found = json_positions(text, file="f")
     assert [(str(one.tp), one.offset) for one in found] == expected
     assert rewritten(text, {one: one.offset for one in found}) == text
     moved = rewritten(text, {one: one.offset + 1000 for one in found})
-    again = json_text.positions(moved, file="f")
+    again = json_positions(moved, file="f")
     assert [one.offset for one in again] == [offset + 1000 for _, offset in expected]
     assert rewritten(moved, {new: old.offset for new, old in zip(again, found, strict=True)}) == text
     assert json.loads(moved) != json.loads(text)
 
 
 def test_mirror_connector_keeps_the_last_record_and_a_sink_connector_the_next():
-    assert [one.is_last_read for one in json_text.positions(CONNECT, file="f")] == [True, False]
+    assert [one.is_last_read for one in json_positions(CONNECT, file="f")] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -56,13 +56,13 @@ def test_mirror_connector_keeps_the_last_record_and_a_sink_connector_the_next():
 )
 def test_what_is_too_long_or_too_deep_is_bad_input(text, said):
     with pytest.raises(BadInput, match=r"remedy: ") as caught:
-        json_text.positions(text, file="f")
+        json_positions(text, file="f")
     assert said in str(caught.value)
 
 
 def test_long_number_that_is_no_position_is_no_matter():
     text = f'[{{"topic":"a","partition":0,"offset":5,"id":{"1" * 5000}}}]'
-    (found,) = json_text.positions(text, file="f")
+    (found,) = json_positions(text, file="f")
     assert rewritten(text, {found: 6}) == text.replace(":5,", ":6,")
 
 
@@ -84,5 +84,5 @@ def test_long_number_that_is_no_position_is_no_matter():
 )
 def test_what_is_no_position_is_bad_input_that_names_file_and_field(text, said):
     with pytest.raises(BadInput, match=r"remedy: ") as caught:
-        json_text.positions(text, file="f")
+        json_positions(text, file="f")
     assert said in str(caught.value)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kafka_migration.domain.errors import BadInput, Refused
-from kafka_migration.positions import files, spark_checkpoint
+from kafka_migration.positions import files, formats
 from kafka_migration.positions.files import FileTranslation
 from kafka_migration.positions.translation import NotExact, Rules
 from tests.positions.conftest import MIRRORED
@@ -88,7 +88,7 @@ def test_checkpoint_that_is_translated_and_back_is_the_very_same(world, gappy, t
     assert there["sources/1/0"] == f'\0v1\n{{"{gappy}":{{"0":1}}}}'.encode()
     for name in ("offsets/3", "sources/1/0"):
         path = tmp_path / "there" / name
-        crc = spark_checkpoint.checksum_file(path).read_bytes()
+        crc = formats.checksum_file(path).read_bytes()
         assert crc[8:12] == zlib.crc32(path.read_bytes()[:512]).to_bytes(4, "big")
     changed = {name for name, content in there.items() if content != query.contents()[name]}
     # Whatever holds no position of Kafka is as it was: other sources, commits, state, the query's id.

@@ -16,7 +16,7 @@ from kafka_migration.domain.offset_map import RunOpening
 from kafka_migration.domain.skips import Skip
 from kafka_migration.domain.types import Desired, Identity, Position, TopicPartition
 from kafka_migration.kafka.topic_log import Entry, TopicLog
-from kafka_migration.state import progress as progress_module
+from kafka_migration.state import store as store_module
 from kafka_migration.state.link import LinkState, LinkTopic, Wish
 from kafka_migration.state.store import MemoryStore
 
@@ -250,7 +250,7 @@ def _log(servers: str, source: int, *, share: str, partition: int = 0) -> None:
 def test_reader_begins_where_the_mirror_wrote_down_what_is_known(
     target_cluster: EmbeddedKafka, logs: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress_module, "_ACCOUNT_RECORDS", 5)
+    monkeypatch.setattr(store_module, "_ACCOUNT_RECORDS", 5)
     servers, read = target_cluster.bootstrap_servers, list[Entry]()
     writer = LinkState.on_target("l", {"bootstrap.servers": servers}, create=True)
     _log(servers, 7, share="9", partition=1)

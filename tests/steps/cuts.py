@@ -49,11 +49,11 @@ PROGRAM = [sys.executable, "-m", "kafka_migration"]
 #: The same, whose mirror copies in two threads of its own, for what is not about Spark: a session takes 20 s of CPU.
 IN_THREADS = """
 from kafka_migration.cli.app import app
-from kafka_migration.steps import mirror_job
+from kafka_migration.steps import mirror
 from tests.copy.bench import ThreadRunner
-mirror_job.open_session = lambda *_, **__: None
-mirror_job.close_session = lambda _: None
-mirror_job.SparkRunner = lambda _: ThreadRunner()
+mirror.open_session = lambda *_, **__: None
+mirror.close_session = lambda _: None
+mirror.SparkRunner = lambda _: ThreadRunner()
 app()
 """
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"

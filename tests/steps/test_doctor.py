@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from kafka_migration.cli.app import app
 from kafka_migration.domain.checks import CheckResult, Verdict
-from kafka_migration.steps import doctor
+from kafka_migration.steps import environment
 
 KEY = "0123456789abcdef" * 4
 
@@ -30,12 +30,12 @@ def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 def seen(environ: dict[str, str], name: str) -> CheckResult:
-    [found] = doctor.check(environ, only=name)
+    [found] = environment.check(environ, only=name)
     return found
 
 
 def test_installation_of_this_checkout_has_what_the_mirror_needs(environ: dict[str, str]) -> None:
-    found = {one.name: one for one in doctor.check(environ)}
+    found = {one.name: one for one in environment.check(environ)}
     for name in ("packages", "Java and Spark", "jars of Spark's Kafka source", "plans", "reports"):
         assert found[name].verdict is Verdict.PASS, found[name]
     assert "pyspark 4." in found["packages"].evidence
@@ -105,13 +105,13 @@ def test_approval_key_is_counted_and_never_shown_and_one_that_others_may_read_fa
     file.chmod(0o600)
     found = seen(environ, "approval key")
     assert (found.verdict, found.evidence) == (Verdict.PASS, "1, the first one signs")
-    assert not any(KEY in str(one) for one in doctor.check(environ))
+    assert not any(KEY in str(one) for one in environment.check(environ))
 
 
 def test_airflow_without_plugin_or_dags_is_warned_of_and_found_by_its_folders(
     environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "entry_points", lambda **_: [])
+    monkeypatch.setattr(environment, "entry_points", lambda **_: [])
     for name in ("Airflow: plugin", "Airflow: DAGs"):
         assert seen(environ, name).verdict is Verdict.WARN
     for folder, file, text in (
@@ -127,7 +127,7 @@ def test_airflow_without_plugin_or_dags_is_warned_of_and_found_by_its_folders(
     elsewhere = {"AIRFLOW__CORE__DAGS_FOLDER": str(tmp_path), "AIRFLOW__CORE__PLUGINS_FOLDER": str(tmp_path)}
     for name in ("Airflow: plugin", "Airflow: DAGs"):
         assert seen(environ | elsewhere, name).verdict is Verdict.WARN
-    monkeypatch.setattr(doctor, "entry_points", lambda **_: [SimpleNamespace(name="kafka_migration")])
+    monkeypatch.setattr(environment, "entry_points", lambda **_: [SimpleNamespace(name="kafka_migration")])
     assert seen(environ | elsewhere, "Airflow: plugin").verdict is Verdict.PASS
 
 

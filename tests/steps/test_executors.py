@@ -17,7 +17,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from kafka_migration.domain.errors import BadInput, CouldNotFindOut
-from kafka_migration.steps import executors
+from kafka_migration.steps import environment
 from tests.test_architecture import NOT_ON_EXECUTORS, ON_EXECUTORS, PACKAGE, PLUGINS, imported, python_files
 
 #: What Spark itself gives to Python workers.
@@ -29,7 +29,7 @@ OF_THE_DRIVER = {"great_expectations", "jinja2", "pandas"}
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
     path = tmp_path / "executors.tar.gz"
-    assert executors.write_archive(path) == path.stat().st_size
+    assert environment.write_archive(path) == path.stat().st_size
     return path
 
 
@@ -39,7 +39,7 @@ def test_python_with_nothing_but_the_archive_and_spark_loads_all_that_executors_
 ) -> None:
     _require_names_nobody(archive)
     with tarfile.open(archive) as file:
-        file.extractall(tmp_path / executors.FOLDER, filter="data")
+        file.extractall(tmp_path / environment.FOLDER, filter="data")
     venv.create(tmp_path / "bare", with_pip=False)
     modules = [
         ".".join(path.relative_to(PLUGINS).with_suffix("").parts).removesuffix(".__init__")
@@ -53,8 +53,8 @@ def test_python_with_nothing_but_the_archive_and_spark_loads_all_that_executors_
     code = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)\nprint(*sys.modules)"
     spark = [str(path) for path in (Path(pyspark.__file__).parent / "python" / "lib").glob("*.zip")]
     done = subprocess.run(
-        [str(tmp_path / "bare" / "bin" / executors.python()), "-c", code, *modules, *sorted(heads), "pyspark.worker"],
-        env={"PYTHONPATH": os.pathsep.join([f"./{executors.FOLDER}", str(PLUGINS), *spark])},
+        [str(tmp_path / "bare" / "bin" / environment.python()), "-c", code, *modules, *sorted(heads), "pyspark.worker"],
+        env={"PYTHONPATH": os.pathsep.join([f"./{environment.FOLDER}", str(PLUGINS), *spark])},
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -69,31 +69,31 @@ def test_python_with_nothing_but_the_archive_and_spark_loads_all_that_executors_
 def test_nothing_that_a_package_needs_is_left_out() -> None:
     needed = {
         requirement.name
-        for name in executors.PACKAGES
+        for name in environment.PACKAGES
         for requirement in map(Requirement, metadata.requires(name) or ())
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""})
     }
-    assert needed <= set(executors.PACKAGES)
+    assert needed <= set(environment.PACKAGES)
 
 
 def test_archive_is_for_this_user_alone_and_the_same_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executors, "PACKAGES", ("crc32c", "xxhash"))
+    monkeypatch.setattr(environment, "PACKAGES", ("crc32c", "xxhash"))
     monkeypatch.setattr(time, "time", lambda: 1.0)
     first, again = tmp_path / "first.tar.gz", tmp_path / "another.tgz"
-    executors.write_archive(first)
+    environment.write_archive(first)
     monkeypatch.undo()
-    monkeypatch.setattr(executors, "PACKAGES", ("xxhash", "crc32c"))
+    monkeypatch.setattr(environment, "PACKAGES", ("xxhash", "crc32c"))
     again.write_bytes(b"an older one")
     again.chmod(0o644)
-    executors.write_archive(again)
+    environment.write_archive(again)
     assert again.read_bytes() == first.read_bytes()
     assert {path.stat().st_mode & 0o777 for path in (first, again)} == {0o600}
     assert sorted(tmp_path.iterdir()) == [again, first]
 
 
 def test_archive_names_nobody_and_no_place_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executors, "PACKAGES", ("crc32c", "xxhash"))
-    executors.write_archive(tmp_path / "some.tar.gz")
+    monkeypatch.setattr(environment, "PACKAGES", ("crc32c", "xxhash"))
+    environment.write_archive(tmp_path / "some.tar.gz")
     _require_names_nobody(tmp_path / "some.tar.gz")
 
 
@@ -109,36 +109,36 @@ def _require_names_nobody(archive: Path) -> None:
 def test_folder_that_others_may_write_to_gets_no_archive(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     with pytest.raises(BadInput, match="other users of this machine may write to this folder"):
-        executors.write_archive(tmp_path / "executors.tar.gz")
+        environment.write_archive(tmp_path / "executors.tar.gz")
     assert not list(tmp_path.iterdir())
 
 
 def test_archive_that_cannot_be_written_leaves_nothing_and_names_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executors, "PACKAGES", ("crc32c",))
+    monkeypatch.setattr(environment, "PACKAGES", ("crc32c",))
     with pytest.raises(CouldNotFindOut, match="No such file or directory"):
-        executors.write_archive(tmp_path / "missing" / "executors.tar.gz")
+        environment.write_archive(tmp_path / "missing" / "executors.tar.gz")
     (tmp_path / "executors.tar.gz").mkdir()
     with pytest.raises(CouldNotFindOut, match="Is a directory"):
-        executors.write_archive(tmp_path / "executors.tar.gz")
+        environment.write_archive(tmp_path / "executors.tar.gz")
     assert [path.name for path in tmp_path.iterdir()] == ["executors.tar.gz"]
 
 
 def test_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executors, "PACKAGES", ("no-such-package",))
+    monkeypatch.setattr(environment, "PACKAGES", ("no-such-package",))
     with pytest.raises(BadInput, match="no-such-package") as caught:
-        executors.versions()
+        environment.versions()
     assert f"{sys.executable} -m pip install" in caught.value.remedy
 
 
 def test_image_gets_the_very_versions_that_run_here() -> None:
-    line = executors.image_line()
-    assert line.startswith(f"RUN {executors.python()} -m pip install ")
-    for name in executors.PACKAGES:
+    line = environment.image_line()
+    assert line.startswith(f"RUN {environment.python()} -m pip install ")
+    for name in environment.PACKAGES:
         assert f" {name}=={metadata.version(name)}" in line
 
 
 def test_place_of_the_archive_reaches_spark_whole() -> None:
-    conf = executors.spark_conf(Path("/data/a b,c#d/executors.tar.gz"))
+    conf = environment.spark_conf(Path("/data/a b,c#d/executors.tar.gz"))
     assert conf["spark.archives"] == "file:///data/a%20b%2Cc%23d/executors.tar.gz#environment"

@@ -32,7 +32,7 @@ def named(shop: Migration, naming: Any = WEST, name: str = "shop") -> Context:
 
 @pytest.fixture
 def shop(monkeypatch: pytest.MonkeyPatch) -> Migration:
-    monkeypatch.setattr("kafka_migration.topics.provenance.from_target", lambda _ctx, _topics: {})
+    monkeypatch.setattr("kafka_migration.topics.declared._from_target", lambda _ctx, _topics: {})
     return Migration()
 
 
@@ -53,9 +53,7 @@ def test_topic_that_came_from_the_target_is_refused_unless_it_was_made_already(
     shop: Migration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create.apply(named(shop))
-    monkeypatch.setattr(
-        "kafka_migration.topics.provenance.from_target", lambda _ctx, topics: dict.fromkeys(topics, "b")
-    )
+    monkeypatch.setattr("kafka_migration.topics.declared._from_target", lambda _ctx, topics: dict.fromkeys(topics, "b"))
     assert [step.problem for step in create.check(named(shop))] == ["", ""]
     shop.source.add_topic("shop.late")
     with pytest.raises(Refused, match=r"shop\.late.* link b copies it from the target"):

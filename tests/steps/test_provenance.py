@@ -7,7 +7,7 @@ import uuid
 
 from kafka_migration.state.link import LinkState, LinkTopic
 from kafka_migration.state.store import MemoryStore
-from kafka_migration.topics.provenance import _copied
+from kafka_migration.topics.declared import _copied
 
 THERE, HERE, ELSEWHERE = "cluster-b", "cluster-a", "cluster-c"
 IDS = {name: uuid.uuid4() for name in ("orders", "payments", "old")}

@@ -21,7 +21,7 @@ from kafka_migration.link.losses import losses, sentence
 from kafka_migration.migration.context import Context
 from kafka_migration.overview import status
 from kafka_migration.state.link import LinkState, LinkTopic
-from kafka_migration.steps import report, resume
+from kafka_migration.steps import controls, report
 from tests.steps import histories
 from tests.steps.gates import Migration
 from tests.steps.killing import Killed, Killer, MortalStore
@@ -51,7 +51,7 @@ def shop() -> Migration:
 
 
 def test_lost_records_are_given_up_where_the_source_begins_now(shop: Migration) -> None:
-    (done,) = resume.apply(shop.ctx(), accept_loss=["shop.orders"], by="ada")
+    (done,) = controls.resume_halted(shop.ctx(), accept_loss=["shop.orders"], by="ada")
     assert (done.tp, done.stands, done.at, done.given_up, done.still_there) == (ORDERS, 40, 40, 0, 0)
     assert shop.ctx().link.halted() == {OTHER}
 
@@ -67,7 +67,7 @@ def test_what_is_given_up_is_told_and_kept_with_offsets_name_and_reason(
     shop: Migration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _stood_at(shop, 10, monkeypatch)
-    resume.apply(shop.ctx(), at=[(OTHER, 25)], accept_loss=["shop.orders:0"], by="ada")
+    controls.resume_halted(shop.ctx(), at=[(OTHER, 25)], accept_loss=["shop.orders:0"], by="ada")
     ctx = shop.ctx()
     assert ctx.link.halts() == {}
     assert shop.told[-2:] == [
@@ -87,7 +87,7 @@ def test_report_status_and_cutover_evidence_tell_what_was_given_up(
     shop: Migration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _stood_at(shop, 10, monkeypatch)
-    resume.apply(shop.ctx(), accept_loss=["shop.orders:0"], by="ada")
+    controls.resume_halted(shop.ctx(), accept_loss=["shop.orders:0"], by="ada")
     monkeypatch.undo()
     ctx = shop.ctx()
     (loss,) = report.build(ctx)["losses"]
@@ -104,7 +104,7 @@ def test_report_status_and_cutover_evidence_tell_what_was_given_up(
 def test_dry_run_says_the_same_and_changes_nothing(shop: Migration, monkeypatch: pytest.MonkeyPatch) -> None:
     _stood_at(shop, 10, monkeypatch)
     before = (shop.store.items(), shop.links.items())
-    (todo,) = resume.apply(shop.ctx(dry_run=True), accept_loss=["shop.orders"], by="ada")
+    (todo,) = controls.resume_halted(shop.ctx(dry_run=True), accept_loss=["shop.orders"], by="ada")
     assert shop.told[-1] == str(todo)
     assert (shop.store.items(), shop.links.items()) == before
 
@@ -113,7 +113,7 @@ def test_copy_that_is_tried_again_where_it_stands_gives_nothing_up(
     shop: Migration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _stood_at(shop, 10, monkeypatch)
-    (done,) = resume.apply(shop.ctx(), at=[(OTHER, 10)], by="ada")
+    (done,) = controls.resume_halted(shop.ctx(), at=[(OTHER, 10)], by="ada")
     assert (done.given_up, str(done).endswith("nothing is given up")) == (0, True)
     assert shop.ctx().link.skips() == {}
     assert shop.ctx().link.halted() == {ORDERS}
@@ -128,31 +128,31 @@ def test_offset_that_is_copied_or_not_there_is_refused(
 ) -> None:
     _stood_at(shop, 10, monkeypatch)
     with pytest.raises(BadInput, match=said):
-        resume.apply(shop.ctx(), at=[(OTHER, offset)], by="ada")
+        controls.resume_halted(shop.ctx(), at=[(OTHER, offset)], by="ada")
     assert shop.ctx().link.halted() == {ORDERS, OTHER}
 
 
 def test_copy_may_go_on_behind_everything_that_the_source_has(shop: Migration, monkeypatch: pytest.MonkeyPatch) -> None:
     _stood_at(shop, 10, monkeypatch)
-    (it,) = resume.check(shop.ctx(), at=[(OTHER, 100)])
+    (it,) = controls.check_halted(shop.ctx(), at=[(OTHER, 100)])
     assert (it.at, it.given_up, it.still_there) == (100, 90, 90)
 
 
 def test_partition_that_is_not_halted_is_refused(shop: Migration) -> None:
     with pytest.raises(Refused, match="is not halted"):
-        resume.apply(shop.ctx(), at=[(histories.PAYMENTS, 3)], by="ada")
+        controls.resume_halted(shop.ctx(), at=[(histories.PAYMENTS, 3)], by="ada")
     with pytest.raises(Refused, match=r"no records of shop.payments were lost .*\(not halted\)"):
-        resume.apply(shop.ctx(), accept_loss=["shop.payments"], by="ada")
+        controls.resume_halted(shop.ctx(), accept_loss=["shop.payments"], by="ada")
 
 
 def test_halt_for_another_reason_wants_an_offset(shop: Migration) -> None:
     with pytest.raises(Refused, match=r"(?s)shop\.orders-1 REFUSED.*resume --at"):
-        resume.apply(shop.ctx(), accept_loss=["shop.orders:1"], by="ada")
+        controls.resume_halted(shop.ctx(), accept_loss=["shop.orders:1"], by="ada")
 
 
 def test_partition_named_twice_is_bad_input(shop: Migration) -> None:
     with pytest.raises(BadInput, match="named twice"):
-        resume.apply(shop.ctx(), at=[(ORDERS, 50)], accept_loss=["shop.orders"], by="ada")
+        controls.resume_halted(shop.ctx(), at=[(ORDERS, 50)], accept_loss=["shop.orders"], by="ada")
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_partition_named_twice_is_bad_input(shop: Migration) -> None:
 def test_halt_after_which_both_logs_do_not_go_together_names_the_copy_afresh(shop: Migration, reason: str) -> None:
     shop.ctx().link.halt(OTHER, reason, "", 10, 11, "")
     with pytest.raises(Refused, match=r"mirror --again shop\.orders"):
-        resume.apply(shop.ctx(), at=[(OTHER, 50)], by="ada")
+        controls.resume_halted(shop.ctx(), at=[(OTHER, 50)], by="ada")
 
 
 @pytest.mark.parametrize("reason", ["RECREATED", "TOPIC_MISSING"])
@@ -175,10 +175,10 @@ def test_halt_of_a_topic_that_was_gone_is_lifted_where_the_pinned_ids_are_there(
     ids = ctx.link.topics()[OTHER.topic]
     unknown = [str(ids.source_id), ""]
     with monkeypatch.context() as patch:
-        patch.setattr(resume, "topic_ids", lambda *_: {OTHER.topic: unknown})
+        patch.setattr(controls, "topic_ids", lambda *_: {OTHER.topic: unknown})
         with pytest.raises(Refused, match=r"nothing proves .*(?s:.*)mirror --again shop\.orders"):
-            resume.apply(ctx, at=[(OTHER, 10)], by="ada")
-    assert [it.given_up for it in resume.apply(ctx, at=[(OTHER, 10)], by="ada")] == [0]
+            controls.resume_halted(ctx, at=[(OTHER, 10)], by="ada")
+    assert [it.given_up for it in controls.resume_halted(ctx, at=[(OTHER, 10)], by="ada")] == [0]
     assert OTHER not in ctx.link.halted()
 
 
@@ -197,10 +197,10 @@ def test_records_that_are_gone_on_the_target_count_unless_they_were_to_expire_af
         record = ctx.journal.read("topic", OTHER.topic)
         assert record is not None
         ctx.journal.record("topic", OTHER.topic, record | {"restored_at": ctx.stamp()})
-        assert [it.given_up for it in resume.apply(ctx, at=[(OTHER, 10)], by="ada")] == [0]
+        assert [it.given_up for it in controls.resume_halted(ctx, at=[(OTHER, 10)], by="ada")] == [0]
     else:
         with pytest.raises(Refused, match=r"(?s)records are gone.* begins at 5.*--again shop\.orders"):
-            resume.apply(ctx, at=[(OTHER, 10)], by="ada")
+            controls.resume_halted(ctx, at=[(OTHER, 10)], by="ada")
     assert (OTHER in ctx.link.halted()) is not restored
 
 
@@ -209,7 +209,7 @@ def test_topic_whose_brokers_knew_no_ids_when_it_was_mirrored_first_is_no_other_
     ctx = shop.ctx()
     ctx.link.pin_again([LinkTopic.of("shop.orders", "", "")], at=ctx.stamp())
     ctx.link.halt(OTHER, "REFUSED", "too large", 0, 1, ctx.stamp())
-    resume.apply(shop.ctx(), at=[(OTHER, 50)], by="ada")
+    controls.resume_halted(shop.ctx(), at=[(OTHER, 50)], by="ada")
     assert OTHER not in shop.ctx().link.halted()
 
 
@@ -217,13 +217,13 @@ def test_topic_that_was_made_again_meanwhile_is_refused(shop: Migration) -> None
     shop.source.delete_topic("shop.orders")
     shop.source.add_topic("shop.orders", partitions=2)
     with pytest.raises(Refused, match=r"(?s)another one now.*mirror --again"):
-        resume.apply(shop.ctx(), at=[(OTHER, 0)], by="ada")
+        controls.resume_halted(shop.ctx(), at=[(OTHER, 0)], by="ada")
 
 
 def test_sealed_link_is_left_alone(shop: Migration) -> None:
     shop.ctx().link.record_seal(Seal(at="noon", ends={}))
     with pytest.raises(Refused, match="sealed"):
-        resume.apply(shop.ctx(), accept_loss=["shop.orders"], by="ada")
+        controls.resume_halted(shop.ctx(), accept_loss=["shop.orders"], by="ada")
 
 
 @pytest.mark.parametrize("at", range(1, 5))
@@ -234,17 +234,17 @@ def test_killed_anywhere_the_partition_is_halted_or_goes_on_behind_what_was_kept
     ctx = shop.ctx()
     ctx.link = LinkState("shop", MortalStore(shop.links, Killer(at)), None, None)
     with pytest.raises(Killed):
-        resume.apply(ctx, accept_loss=["shop.orders"], by="ada")
+        controls.resume_halted(ctx, accept_loss=["shop.orders"], by="ada")
     link = shop.ctx().link
     assert ORDERS in link.halted() or ORDERS in link.skips()
     if ORDERS in link.halted():
-        resume.apply(shop.ctx(), accept_loss=["shop.orders"], by="ada")
+        controls.resume_halted(shop.ctx(), accept_loss=["shop.orders"], by="ada")
     assert [(it.start, it.end) for it in shop.ctx().link.skips()[ORDERS]] == [(10, 40)]
 
 
 def test_topic_that_is_copied_afresh_has_nothing_given_up(shop: Migration, monkeypatch: pytest.MonkeyPatch) -> None:
     _stood_at(shop, 10, monkeypatch)
-    resume.apply(shop.ctx(), accept_loss=["shop.orders"], by="ada")
+    controls.resume_halted(shop.ctx(), accept_loss=["shop.orders"], by="ada")
     link = shop.ctx().link
     pinned = link.topics()["shop.orders"]
     link.pin_again([LinkTopic(name=pinned.name, source_id=pinned.source_id, target_id=uuid.uuid4())], at="")
@@ -263,19 +263,19 @@ def test_status_and_lag_say_what_can_be_done_about_every_halt(shop: Migration, r
 
 def test_partition_is_a_number_in_what_accepts_a_loss(shop: Migration) -> None:
     with pytest.raises(BadInput, match="TOPIC or TOPIC:PARTITION"):
-        resume.apply(shop.ctx(), accept_loss=["shop.orders:first"], by="ada")
+        controls.resume_halted(shop.ctx(), accept_loss=["shop.orders:first"], by="ada")
 
 
 def test_unknown_partition_is_refused(shop: Migration) -> None:
     with pytest.raises(Refused, match="not halted"):
-        resume.apply(shop.ctx(), at=[(TopicPartition("elsewhere", 0), 1)], by="ada")
+        controls.resume_halted(shop.ctx(), at=[(TopicPartition("elsewhere", 0), 1)], by="ada")
 
 
 def test_losses_that_are_accepted_give_nothing_up_of_what_was_copied(
     shop: Migration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _stood_at(shop, 50, monkeypatch)
-    (done,) = resume.apply(shop.ctx(), accept_loss=["shop.orders:0"], by="ada")
+    (done,) = controls.resume_halted(shop.ctx(), accept_loss=["shop.orders:0"], by="ada")
     assert (done.stands, done.at, done.given_up) == (50, 50, 0), "and not at 40, where the source begins"
 
 
@@ -301,7 +301,7 @@ def test_what_is_lost_on_the_target_is_given_up_for_the_way_back_and_the_forward
     shop: Migration, back: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _stood_at(shop, 10, monkeypatch)
-    (done,) = resume.apply(back, accept_loss=["shop.orders"], by="ada")
+    (done,) = controls.resume_halted(back, accept_loss=["shop.orders"], by="ada")
     assert (done.side, done.stands, done.at, done.given_up) == ("target", 10, 40, 30)
     assert shop.told[-1].startswith("shop.orders-0: resume at target offset 40 (halted: DATA_LOSS at 10)")
     assert (back.link.halts(), shop.ctx().link.halted()) == ({}, {ORDERS, OTHER})
@@ -314,7 +314,7 @@ def test_what_is_lost_on_the_target_is_given_up_for_the_way_back_and_the_forward
 def test_halt_of_the_way_back_that_nothing_lifts_is_not_said_to_be_copied_again(back: Context, reason: Halt) -> None:
     back.link.halt(OTHER, str(reason), "", 10, 11, "")
     with pytest.raises(Refused, match=r"(?s)is halted for.*remedy: .*stays on the target") as caught:
-        resume.apply(back, at=[(OTHER, 50)], by="ada")
+        controls.resume_halted(back, at=[(OTHER, 50)], by="ada")
     assert "--again" not in str(caught.value)
 
 
@@ -324,13 +324,13 @@ def test_topic_of_the_way_back_that_is_another_one_now_is_refused(shop: Migratio
     cluster.delete_topic("shop.orders")
     cluster.add_topic("shop.orders", partitions=2)
     with pytest.raises(Refused, match=f"topic shop.orders on the {side} is another one now"):
-        resume.check(back, at=[(ORDERS, 40)])
+        controls.check_halted(back, at=[(ORDERS, 40)])
 
 
 def test_way_back_that_has_not_begun_has_nothing_to_resume(shop: Migration) -> None:
     unarmed = replace(shop.ctx(), link=LinkState("other", shop.links, None, None), direction=Direction.REVERSE)
     with pytest.raises(Refused, match="has not begun"):
-        resume.check(unarmed, at=[(ORDERS, 40)])
+        controls.check_halted(unarmed, at=[(ORDERS, 40)])
 
 
 @pytest.mark.parametrize("reason", list(Halt))

@@ -31,7 +31,7 @@ from kafka_migration.migration.context import Context
 from kafka_migration.schemas import copy, difference, lease
 from kafka_migration.schemas.difference import Made
 from kafka_migration.state.journal import Journal
-from kafka_migration.steps import cancel, cutover, mirror, mirror_job, runner, schemas, switch, table
+from kafka_migration.steps import cancel, cutover, mirror, runner, schemas, switch, table
 from kafka_migration.topics import create
 from tests.schemas.worlds import Registries, record
 from tests.steps import histories
@@ -296,16 +296,16 @@ def test_mirror_by_spark_is_followed_to_the_target_and_not_back(
     def open_context(*_: Any, **__: Any) -> Iterator[Context]:
         yield shop.ctx()
 
-    monkeypatch.setattr(mirror_job, "open_context", open_context)
+    monkeypatch.setattr(mirror, "open_context", open_context)
     for name in ("close_session", "SparkRunner", "ship_handlers"):
-        monkeypatch.setattr(mirror_job, name, lambda *_, **__: None)
-    monkeypatch.setattr(mirror_job, "open_session", lambda *_, **__: SimpleNamespace(sparkContext=None))
+        monkeypatch.setattr(mirror, name, lambda *_, **__: None)
+    monkeypatch.setattr(mirror, "open_session", lambda *_, **__: SimpleNamespace(sparkContext=None))
     monkeypatch.setattr(reverse, "arm", lambda ctx: replace(ctx, direction=Direction.REVERSE))
     monkeypatch.setattr(seal, "check", lambda _ctx: None)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     copied: list[bool] = []
     monkeypatch.setattr(mirror, "apply", lambda *_, **__: copied.append(VALUES in shop.target.subjects))
-    mirror_job.run(shop.ctx().plan, back=back)
+    mirror.run(shop.ctx().plan, back=back)
     assert copied == [not back]
 
 

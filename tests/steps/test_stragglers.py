@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 
 from kafka_migration.cli.app import app
 from kafka_migration.cli.commands import producers as commands
-from kafka_migration.copy.driver import headers
 from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused, TakenOver
 from kafka_migration.domain.lifecycle import TopicState
 from kafka_migration.domain.seal import Seal
@@ -30,6 +29,7 @@ from kafka_migration.migration.joined import join
 from kafka_migration.overview import status
 from kafka_migration.plans.load import restore_plan
 from kafka_migration.steps import report
+from kafka_migration.wire import fetch
 from kafka_migration.wire.batch import BatchHeader
 from tests.handlers import handler, nothing
 from tests.steps.test_reverse_link import EXCLUDED, ORDERS, Marked, forward_and_back
@@ -62,7 +62,7 @@ def _header(at: int, count: int, producer: int) -> BatchHeader:
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> Log:
     found = Log()
-    monkeypatch.setattr(headers, "read", found.read)
+    monkeypatch.setattr(fetch, "read_headers", found.read)
     return found
 
 

@@ -67,7 +67,7 @@ from kafka_migration.steps import fence as fence_step
 from kafka_migration.steps.draining import short_of
 from kafka_migration.steps.step import Decision
 from kafka_migration.topics import restore
-from kafka_migration.validation import tail
+from kafka_migration.validation import pins
 from kafka_migration.validation.record import KIND, LATEST
 from tests.fence.worlds import OWN, PROBE, SHOP_ACLS, acl
 from tests.state.test_link import FakeLog
@@ -264,7 +264,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Shop]:
         monkeypatch.setattr(module, "require_runnable", lambda *_, **__: None)
     monkeypatch.setattr(seal, "apply", apply)
     monkeypatch.setattr(seal, "warmed", lambda ctx: nullcontext(partial(apply, ctx)))
-    monkeypatch.setattr(tail, "read", lambda _ctx, ranges: [shops[-1].compared(range_) for range_ in ranges])
+    monkeypatch.setattr(pins, "read_both", lambda _ctx, ranges: [shops[-1].compared(range_) for range_ in ranges])
     monkeypatch.setattr(reverse, "TopicLog", Marked)
     for gate in (CutoverGate, RollbackGate):
         monkeypatch.setattr(gate, "ask", lambda _gate: shops[-1].asked())
@@ -688,7 +688,7 @@ def test_of_too_much_for_one_process_only_what_comes_later_is_compared(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _validated_up_to_60(shop)
-    monkeypatch.setattr(tail, "MOST_OFFSETS", 40 * len(PARTITIONS) - 1)
+    monkeypatch.setattr(pins, "MOST_OFFSETS", 40 * len(PARTITIONS) - 1)
     shop.compared = _differs
     shop.switch()
     served(shop)

@@ -12,10 +12,11 @@ from airflow.sdk import DAG, BaseOperator, CronTriggerTimetable, Param, TaskGrou
 
 from kafka_migration.airflow import alerts
 from kafka_migration.airflow.approve import ApproveGateOperator
-from kafka_migration.airflow.control import Action, ControlOperator
 from kafka_migration.airflow.mirror import SparkMirrorOperator
 from kafka_migration.airflow.steps import (
+    Action,
     BindingOperator,
+    ControlOperator,
     CutOverOperator,
     ListBatchesOperator,
     MigrationInFlightOperator,

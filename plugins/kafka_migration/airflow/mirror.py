@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import socket
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -19,24 +21,27 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from kafka_migration.airflow import submit
 from kafka_migration.airflow.alerts import NO_DEATH_IN_A_ROW, TaskAlert, notify
 from kafka_migration.airflow.base import MigrationOperator, reports_directory, run_of
-from kafka_migration.airflow.spark_connection import (
+from kafka_migration.airflow.submit import (
     require_kubernetes_client,
     require_spark_connection,
     spark_master,
 )
 from kafka_migration.airflow.trigger import StepTrigger
-from kafka_migration.domain.direction import Direction
+from kafka_migration.domain.direction import TARGET, Direction, Side
 from kafka_migration.domain.errors import Retryable
 from kafka_migration.steps.table import step_named
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+    from openlineage.client.event_v2 import Dataset
 
     from kafka_migration.migration.context import Context as MigrationContext
     from kafka_migration.overview.notices import Notice
     from kafka_migration.plans.model import Plan
     from kafka_migration.steps.mirror_watch import Submission
     from kafka_migration.steps.step import Waiting
+
+_log = logging.getLogger(__name__)
 
 #: Of a mirror that has never begun. Later deaths are no matter of set-up.
 _MOST_STARTS = 5
@@ -46,6 +51,8 @@ _FIELD = "mirror.spark_connection"
 OUTPUT_FOLDER = Path(AIRFLOW_HOME, "kafka_migration", "mirror")
 #: States of a task that nobody watches any more; one that was cleared has none of them.
 _OVER = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
+#: For the receiver of lineage.
+_PATIENCE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +85,6 @@ class SparkMirrorOperator(MigrationOperator):
 
     def execute(self, context: Context) -> None:
         """Watch the mirror that is active, or submit one; neither if there is nothing left to copy."""
-        from kafka_migration.airflow import lineage
         from kafka_migration.link.flight import nothing_to_copy, was_drained
 
         with self.opened(context, make_state=True) as whole:
@@ -91,7 +97,7 @@ class SparkMirrorOperator(MigrationOperator):
                 self.log.info("the mirror is sealed, and all topics of the plan were copied: nothing to do")
                 return
             watched = self._begun(ctx, deaths=0)
-            lineage.emit(ctx, context["ti"])
+            emit_lineage(ctx, context["ti"])
         self._defer(context, watched)
 
     def ended(self, context: Context, event: Mapping[str, Any], watched: Mapping[str, Any]) -> None:
@@ -267,3 +273,46 @@ def _last_lines(submission: Submission) -> str:
             return file.read().decode(errors="replace")
     except OSError as error:
         return f"(not to be read here: {error})"
+
+
+def emit_lineage(ctx: MigrationContext, task_instance: Any) -> None:
+    """Emit, from within the mirror's task, what the link of ``ctx`` copies, in OpenLineage: its topics as what the task
+    reads and writes. Nothing is where Airflow's provider, an extra of the package, is not installed or has no
+    transport. Whatever is wrong with that is logged, and a receiver that does not answer is not waited for: the mirror
+    runs, and its task has to watch it."""
+    from kafka_migration.topics.declared import mirrored
+
+    try:
+        from airflow.providers.openlineage.api import emit_dataset_lineage, is_openlineage_active
+    except ImportError:
+        return
+    try:
+        if not is_openlineage_active():
+            return
+        names = sorted(mirrored(ctx))
+        inputs, outputs = (_topics(ctx, side, names) for side in (ctx.direction.origin, ctx.direction.destination))
+    except Exception as error:
+        _log.warning("no lineage is emitted: %s", error)
+        return
+    # It logs its own errors.
+    thread = threading.Thread(
+        target=emit_dataset_lineage,
+        kwargs={"inputs": inputs, "outputs": outputs, "task_instance": task_instance},
+        name="lineage",
+        daemon=True,
+    )
+    thread.start()
+    thread.join(_PATIENCE_SECONDS)
+    if thread.is_alive():
+        _log.warning("lineage was not emitted within %g s: its receiver does not answer", _PATIENCE_SECONDS)
+
+
+def _topics(ctx: MigrationContext, side: Side, names: Sequence[str]) -> list[Dataset]:
+    """Topics of a cluster as OpenLineage names them: the cluster by its first server."""
+    from openlineage.client.event_v2 import Dataset
+
+    from kafka_migration.kafka.lookup import find_connection
+
+    server = find_connection(ctx.plan.connection(side)).servers.partition(",")[0].strip()
+    called = ctx.plan.topic_names.on_target if side == TARGET else str
+    return [Dataset(namespace=f"kafka://{server}", name=called(name)) for name in names]

@@ -14,7 +14,6 @@ from kafka_migration.cli.command import Command
 from kafka_migration.cli.commands import (
     access,
     copy,
-    end,
     init,
     look,
     mirrormaker,
@@ -22,7 +21,6 @@ from kafka_migration.cli.commands import (
     producers,
     prove,
     run,
-    schemas,
 )
 
 #: By the panel of ``--help``, in the order of a migration; a command is called as its function is.
@@ -52,11 +50,11 @@ PANELS: Mapping[str, tuple[Callable[..., Any], ...]] = {
         copy.restore,
         copy.release,
     ),
-    "Copy access and schemas": (access.access, schemas.schemas),
+    "Copy access and schemas": (access.access, access.schemas),
     "Prove and approve": (prove.validate, prove.parity, prove.approve),
     "Move consumer groups": (move.translate, move.cutover, move.watch, move.undo, move.rollback),
     "Move producers": (producers.fence, producers.switch, producers.stragglers),
-    "End a migration": (end.cancel, end.complete, end.retire),
+    "End a migration": (move.cancel, move.complete, move.retire),
 }
 
 _IS_MODULE = Path(sys.argv[0]).name == "__main__.py"

@@ -20,7 +20,7 @@ from kafka_migration.kafka import jaas
 from kafka_migration.kafka.properties import FILES, SAME, SECRETS, normalised
 
 if TYPE_CHECKING:
-    from kafka_migration.kafka.kerberos.login import KerberosLogin
+    from kafka_migration.kafka.sasl import KerberosLogin
 
 KERBEROS = "GSSAPI"
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -110,7 +110,7 @@ class ClusterConnection:
             out["sasl_plain_username"] = self._username_on_the_wire()
             out["sasl_plain_password"] = mine["sasl.password"]
         elif self.mechanism == "OAUTHBEARER":
-            from kafka_migration.kafka.oauth import ClientCredentialsTokens
+            from kafka_migration.kafka.sasl import ClientCredentialsTokens
 
             out["sasl_oauth_token_provider"] = ClientCredentialsTokens(
                 url=mine["sasl.oauthbearer.token.endpoint.url"],
@@ -193,7 +193,7 @@ class ClusterConnection:
         return name.replace("=", "=3D").replace(",", "=2C") if self.mechanism.startswith("SCRAM") else name
 
     def _kerberos_login(self) -> KerberosLogin:
-        from kafka_migration.kafka.kerberos.login import KerberosLogin
+        from kafka_migration.kafka.sasl import KerberosLogin
 
         principal, keytab, service = (
             self.properties[f"sasl.kerberos.{name}"] for name in ("principal", "keytab", "service.name")

@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kafka_migration.copy.driver import headers
 from kafka_migration.domain import ledger
 from kafka_migration.domain.direction import Direction
 from kafka_migration.domain.errors import CouldNotFindOut, Refused
@@ -32,9 +31,11 @@ from kafka_migration.link import lifecycle, reverse, switched
 from kafka_migration.link.switched import SwitchState
 from kafka_migration.migration import cancellation
 from kafka_migration.topics import handling
+from kafka_migration.wire import fetch
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
+    from kafka_migration.wire.batch import BatchHeader
 
 KIND = "straggler"
 #: Where the source may be written to again, as far as the migration goes.
@@ -87,7 +88,7 @@ def look(ctx: Context) -> tuple[Stray, ...]:
     grown = {tp: at for tp, at in since.items() if ends[tp] > at}
     if not grown:
         return ()
-    there = headers.read(ctx.source.wire(), ctx.source.role, grown, ends)
+    there = fetch.read_headers(ctx.source.wire(), ctx.source.role, grown, ends)
     # Behind the reading: a producer is noted before its first record is sent.
     own = {identity.producer_id for identity in newest.link.fences().values()}
     is_reverse = newest.direction is Direction.REVERSE
@@ -133,7 +134,7 @@ def _since(ctx: Context) -> tuple[Context, dict[TopicPartition, int]] | None:
     return newest, {tp: at.source for tp, at in newest.link.positions().items() if tp in seal.ends}
 
 
-def _stray(tp: TopicPartition, seen: Sequence[headers.Header], own: Collection[int], since: int) -> Stray | None:
+def _stray(tp: TopicPartition, seen: Sequence[BatchHeader], own: Collection[int], since: int) -> Stray | None:
     """What of ``seen`` stands at offset ``since`` or behind it: a decision may end within a batch."""
     foreign = [header for header in seen if not header.is_control and header.producer_id not in own]
     if not foreign:

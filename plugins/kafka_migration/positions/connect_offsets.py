@@ -1,7 +1,7 @@
 """Positions that Kafka Connect's source connectors keep: in a compacted topic, under ``["connector", {partition}]``.
 
 All that the topic holds is brought to another one: positions of Kafka that the plan's topics have are translated
-(:func:`kafka_migration.positions.json_text.of_connect` knows whose these are), and all else, which is of other
+(:func:`kafka_migration.positions.formats.of_connect` knows whose these are), and all else, which is of other
 connectors and systems, stays byte for byte. The topic that is read is never changed, so a second run computes the same,
 finds it there, and writes nothing. What the other topic has is replaced only where it lies behind.
 """
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
 from kafka_migration.domain.listing import listed
-from kafka_migration.positions import json_text
+from kafka_migration.positions import formats
 from kafka_migration.positions.texts import Position, rewritten, whole
 from kafka_migration.positions.translation import How, NotExact, Rules, Translated, Translator, require_same_names, row
 
@@ -148,13 +148,13 @@ def _entry(key: bytes, value: bytes, topic: str) -> Entry:
         name, partition = found
     if not isinstance(name, str) or not isinstance(partition, dict):
         return kept_as_it_is
-    if not json_text.is_position_of_connect(partition) or not isinstance(_loaded(value), dict):
+    if not formats.is_position_of_connect(partition) or not isinstance(_loaded(value), dict):
         # Of another system, or of another converter: nothing that is known here, and no business of ours.
         return replace(kept_as_it_is, connector=name)
     file = f"{topic} {key!a}"
-    place = json_text.parsed(key.decode(), file=file, where="key").items[1]
-    kept = json_text.parsed(value.decode(), file=file, where="value")
-    position = next(json_text.of_connect(place, kept, file=file, where="value"), None)
+    place = formats.parsed(key.decode(), file=file, where="key").items[1]
+    kept = formats.parsed(value.decode(), file=file, where="value")
+    position = next(formats.of_connect(place, kept, file=file, where="value"), None)
     return replace(kept_as_it_is, connector=name, position=position, cluster=str(partition.get("cluster", "")))
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.domain.errors import BadInput, Refused
-from kafka_migration.positions import csv_text, json_text, spark_checkpoint
+from kafka_migration.positions import formats
 from kafka_migration.positions.pieces import Piece
 from kafka_migration.positions.texts import rewritten
 from kafka_migration.positions.translation import (
@@ -111,17 +111,17 @@ def _read(path: Path, format: Format | None, columns: Sequence[str] | None) -> I
         raise BadInput(f"is {what}, not what {kind} needs", file=str(path), remedy="give another --format, or path")
     seen: Mapping[str, bytes] = {}
     if kind is Format.SPARK:
-        seen = spark_checkpoint.fingerprint(path)
-        pieces = spark_checkpoint.pieces(path)
+        seen = formats.fingerprint(path)
+        pieces = formats.checkpoint_pieces(path)
     else:
         content = path.read_bytes()
         seen = {"": content}
         # Of CSV other columns may hold whatever bytes they like: they come out as they went in.
         text = content.decode(errors="surrogateescape")
         found = (
-            csv_text.positions(text, file=str(path), columns=columns)
+            formats.csv_positions(text, file=str(path), columns=columns)
             if kind is Format.CSV
-            else json_text.positions(text, file=str(path))
+            else formats.json_positions(text, file=str(path))
         )
         pieces = (Piece(name="", text=text, positions=found),)
     if not any(piece.positions for piece in pieces):
@@ -233,7 +233,7 @@ def _write_folder(found: Input, texts: Mapping[str, str], left_out: Sequence[str
     """Everything that the input has, with ``texts`` in place of what they replace, and without ``left_out``."""
     part = Path(tempfile.mkdtemp(dir=output.parent, prefix=f".{output.name}."))
     gone = {found.path / name for name in left_out}
-    gone |= {spark_checkpoint.checksum_file(path) for path in gone}
+    gone |= {formats.checksum_file(path) for path in gone}
 
     def unwanted(folder: str, names: list[str]) -> set[str]:
         return {name for name in names if Path(folder, name) in gone}
@@ -255,14 +255,14 @@ def _replace(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    crc = spark_checkpoint.checksum_file(path)
+    crc = formats.checksum_file(path)
     if crc.exists():
-        crc.write_bytes(spark_checkpoint.checksums(content, crc.read_bytes()))
+        crc.write_bytes(formats.checksums(content, crc.read_bytes()))
 
 
 def _require_unchanged(found: Input) -> None:
     """Raises Refused if somebody wrote to the input since it was read: the output would be of a moment that is gone."""
-    now = spark_checkpoint.fingerprint(found.path) if found.format is Format.SPARK else {"": found.path.read_bytes()}
+    now = formats.fingerprint(found.path) if found.format is Format.SPARK else {"": found.path.read_bytes()}
     if now != found.seen:
         raise Refused(
             f"{found.path} was changed while it was translated, so nothing was written",

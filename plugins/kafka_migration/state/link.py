@@ -22,8 +22,7 @@ from kafka_migration.domain.seal import Seal
 from kafka_migration.domain.skips import Skip
 from kafka_migration.domain.types import Desired, Identity, Position, TopicPartition
 from kafka_migration.kafka.topic_log import TopicLog
-from kafka_migration.state.progress import Progress
-from kafka_migration.state.store import MemoryStore, Store, TopicStore
+from kafka_migration.state.store import MemoryStore, Progress, Store, TopicStore
 
 #: Of a topic whose brokers know no ids.
 _UNKNOWN = str(uuid.UUID(int=0))

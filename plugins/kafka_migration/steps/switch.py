@@ -65,7 +65,7 @@ from kafka_migration.steps.step import Decision
 from kafka_migration.topics import create, keeping
 from kafka_migration.topics.declared import mirrored
 from kafka_migration.topics.drift import as_declared
-from kafka_migration.validation.tail import Tail
+from kafka_migration.validation.pins import Tail
 
 if TYPE_CHECKING:
     from kafka_migration.domain.seal import Seal

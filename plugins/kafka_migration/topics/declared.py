@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from kafka_migration.domain.direction import SOURCE
 from kafka_migration.domain.errors import NotAuthorized
 from kafka_migration.domain.lifecycle import COPIED_AGAIN, CREATED, INTENDED
 from kafka_migration.domain.listing import listed
@@ -18,6 +20,7 @@ from kafka_migration.topics.specs import HELD_OPEN, OLD_BOUND, Declared, TargetD
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
+    from kafka_migration.state.store import Store
 
 KIND = CREATED
 INTENT = INTENDED
@@ -236,10 +239,43 @@ def _step(ctx: Context, declared: Declared, configs: Mapping[str, ConfigValue], 
 
 
 def _from_target(ctx: Context, topics: Mapping[str, TopicDescription]) -> dict[str, str]:
-    # Imported here: it reads a topic, and who asks for help loads no client.
-    from kafka_migration.topics import provenance
+    """Those of the source's ``topics`` that a link copies there from the target, by its name: by a migration with other
+    names for them, they would go back, be copied again under longer names, and so on for ever. A link keeps its state
+    on the cluster that it begins by writing to, so the source knows; topics are recognised by their ids. A link that
+    is sealed copies nothing any more.
 
-    return provenance.from_target(ctx, topics)
+    Raises NotAuthorized, or ClusterUnreachable, where that state cannot be read.
+    """
+    # Imported here: it reads a topic, and who asks for help loads no client.
+    from kafka_migration.domain import ledger
+    from kafka_migration.kafka.topic_log import TopicLog
+    from kafka_migration.state.store import TopicStore
+
+    with closing(TopicLog(ctx.source.connection.librdkafka(), ledger.LINKS_TOPIC, role=SOURCE)) as log:
+        if not log.exists(is_written=False):
+            return {}
+        with closing(TopicStore(log)) as store:
+            copied = _copied(store, source=ctx.target.cluster_id(), target=ctx.source.cluster_id())
+    return {name: copied[topic.topic_id] for name, topic in topics.items() if topic.topic_id in copied}
+
+
+def _copied(links: Store, *, source: str, target: str) -> dict[str, str]:
+    """Links by the ids of the topics that they write to, of those from ``source`` to ``target`` (ids of clusters)."""
+    from kafka_migration.domain import ledger
+
+    found: dict[str, str] = {}
+    keys = links.keys("")
+    for link in (key for key in keys if "/" not in key):
+        pinned = links.get(link) or {}
+        if (pinned.get("source_cluster"), pinned.get("target_cluster")) != (source, target):
+            continue
+        if (links.get(ledger.link_key(link, "seal").decode()) or {}).get("ends"):
+            # Complete: it copies nothing any more.
+            continue
+        for value in links.items(ledger.link_key(link, "topic", "").decode()).values():
+            if value["target_id"]:
+                found[value["target_id"]] = link
+    return found
 
 
 def _alike(ctx: Context, topics: Iterable[str]) -> dict[str, list[str]]:

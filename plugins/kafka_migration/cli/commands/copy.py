@@ -125,7 +125,6 @@ def mirror(
     from kafka_migration.link import reverse as phase_reverse
     from kafka_migration.link import seal as phase_seal
     from kafka_migration.steps import mirror as phase_mirror
-    from kafka_migration.steps import mirror_job
     from kafka_migration.topics import keeping as phase_keeping
 
     output = Output(as_json=as_json)
@@ -151,7 +150,7 @@ def mirror(
         return
     what = loaded(plan)
     with lag_beside(what, output, reverse=reverse) as log:
-        outcome = mirror_job.run(
+        outcome = phase_mirror.run(
             what,
             master=master,
             until_caught_up=until_caught_up,
@@ -243,19 +242,18 @@ def executors(
     debug: Debug = False,
 ) -> None:
     """Pack what Spark's executors on other machines need, and print the configs that bring it there."""
-    from kafka_migration.steps import executors as packed
+    from kafka_migration.steps import environment
 
-    output, versions, size = Output(as_json=as_json), packed.versions(), None
+    output, versions, size = Output(as_json=as_json), environment.versions(), None
     if not output_file.name.endswith((".tar.gz", ".tgz")):
         raise typer.BadParameter("Spark unpacks files named .tar.gz or .tgz", param_hint="--output")
     if image:
-        output.result(
-            {"packages": versions, "python": packed.python(), "image": packed.image_line()}, packed.image_line()
-        )
+        line = environment.image_line()
+        output.result({"packages": versions, "python": environment.python(), "image": line}, line)
         return
     if not dry_run:
-        size = packed.write_archive(output_file)
-    conf, variable = packed.spark_conf(output_file), {"PYSPARK_PYTHON": packed.python()}
+        size = environment.write_archive(output_file)
+    conf, variable = environment.spark_conf(output_file), {"PYSPARK_PYTHON": environment.python()}
     packages = ", ".join(f"{name} {version}" for name, version in versions.items())
     output.log(f"{'would be written' if dry_run else 'written'}: {output_file}, with {packages}")
     output.result(
@@ -345,14 +343,14 @@ def _resume_halted(
 ) -> None:
     """Resume halted partitions; where offsets are given up, and ``needs_yes``, a person is asked first."""
     from kafka_migration.link.heartbeat import mirror_state
-    from kafka_migration.steps import resume as phase_resume
+    from kafka_migration.steps import controls
 
     with opened(plan, output, dry_run=dry_run, reverse=reverse) as ctx:
-        todo = phase_resume.check(ctx, at=at, accept_loss=accept_loss)
+        todo = controls.check_halted(ctx, at=at, accept_loss=accept_loss)
         if needs_yes and any(partition.given_up for partition in todo):
             declined = "nothing was given up, and the partitions are still halted"
             demand_yes(output, "Give these offsets up, and resume?", shown=todo, declined=declined)
-        done = phase_resume.apply(ctx, at=at, accept_loss=accept_loss, by=by)
+        done = controls.resume_halted(ctx, at=at, accept_loss=accept_loss, by=by)
         state, _ = mirror_state(ctx)
     then = "resumes them by itself" if state == "running" else "resumes them once it is started"
     text = f"would resume: {len(done)} partitions" if dry_run else f"{len(done)} partitions; the mirror {then}"

@@ -45,7 +45,7 @@ def doctor(as_json: Json = False, debug: Debug = False) -> None:
     and changes nothing."""
     from kafka_migration.cli.render.tables import checks
     from kafka_migration.domain.checks import Gate
-    from kafka_migration.steps import doctor as step
+    from kafka_migration.steps import environment as step
 
     gate = Gate.of("installation", step.check())
     value = {"ok": gate.is_open, "checks": [result.as_dict() for result in gate.results]}
@@ -151,7 +151,7 @@ def _write_plans(ctx: Context, found: Waves, folder: Path) -> list[Path]:
 
     from kafka_migration.migration.joined import joined
     from kafka_migration.plans.load import parse_plan
-    from kafka_migration.waves import apart
+    from kafka_migration.waves.order import plans_of
 
     if joined(ctx) is not None:
         raise Refused(
@@ -160,7 +160,7 @@ def _write_plans(ctx: Context, found: Waves, folder: Path) -> list[Path]:
         )
     texts = {
         folder / f"{fields['name']}.yaml": yaml.safe_dump(fields, sort_keys=False)
-        for fields in apart.plans_of(ctx.plan, found)
+        for fields in plans_of(ctx.plan, found)
     }
     for path, text in texts.items():
         parse_plan(text, file=str(path))

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import RenderableType
+from rich.text import Text
 
 from kafka_migration.cli.asking import demand_yes
 from kafka_migration.cli.opening import opened
 from kafka_migration.cli.options import Debug, Json, PlanFile, Seconds
 from kafka_migration.cli.output import Output, write_new
+from kafka_migration.cli.render.tables import facts, grid
+from kafka_migration.mirrormaker.options import Outcome
+
+if TYPE_CHECKING:
+    from kafka_migration.mirrormaker.plans import Imported
 
 _FIRST = "MirrorMaker 1"
 _CONNECTIONS = "connections.env"
+_STYLES = {Outcome.TAKEN: "green", Outcome.TO_DO: "bold yellow", Outcome.NO_COUNTERPART: "bold red"}
 
 
 def _first(*names: str, metavar: str) -> Any:
@@ -68,7 +76,6 @@ def import_(
     debug: Debug = False,
 ) -> None:
     """Make plans of a MirrorMaker's configuration, and show what becomes of every option. Asks no cluster."""
-    from kafka_migration.cli.render.mirrormaker import imported as shown
     from kafka_migration.mirrormaker.plans import imported
     from kafka_migration.mirrormaker.read import read, read_first
 
@@ -99,7 +106,23 @@ def import_(
         secret = write / _CONNECTIONS
         plans = {write / file: text for file, text in made.texts().items()}
         written = write_new({**plans, secret: made.variables()}, secrets=[secret])
-    output.result(made.as_dict() | {"written": [str(path) for path in written]}, *shown(made, written))
+    output.result(made.as_dict() | {"written": [str(path) for path in written]}, *_imported(made, written))
+
+
+def _imported(made: Imported, written: Sequence[Path]) -> Sequence[RenderableType | str]:
+    """Every option, then the plans; what has to be looked at stands last, where a terminal ends."""
+    order = (Outcome.IGNORED, Outcome.NOT_NEEDED, Outcome.TAKEN, Outcome.NO_COUNTERPART, Outcome.TO_DO)
+    rows = []
+    for row in sorted(made.rows, key=lambda row: order.index(row.counterpart.outcome)):
+        text = Text().append(row.setting.name, "bold").append(f" = {row.shown}\n{row.counterpart.note}")
+        rows.append((Text(str(row.counterpart.outcome), _STYLES.get(row.counterpart.outcome, "")), text))
+    plans = [
+        (title, f"plan {fields['name']}, from {fields['source']} to {fields['target']}")
+        for title, fields in made.plans.items()
+    ]
+    parts = (facts(plans), Text(), facts([("note", one) for one in made.differences]), Text())
+    lines = [f"written: {path}" for path in written] or ["nothing was written: --write DIR"]
+    return (grid("Options", ("outcome", "option, and where it went or why it did not"), rows), *parts, *lines)
 
 
 def adopt(
@@ -138,7 +161,7 @@ def adopt(
 ) -> None:
     """Compare what MirrorMaker 2 has copied with the source, and take it over, so that the mirror goes on behind it.
     Changes nothing without --apply."""
-    from kafka_migration.cli.render.adopt import differences, outcome
+    from kafka_migration.cli.render.evidence import adopted, adoptions
     from kafka_migration.steps import adopt as step
 
     output = Output(as_json=as_json)
@@ -152,5 +175,5 @@ def adopt(
     with opened(plan, output, dry_run=not apply) as ctx:
         decision = step.run(ctx, choices=choices, only=topic or (), seconds=seconds, may_delete=may_delete)
     value = {"applied": apply, **decision.facts, "topics": [one.as_dict() for one in decision.value]}
-    output.result(value, differences(decision.value), outcome(decision, applied=apply))
+    output.result(value, adoptions(decision.value), adopted(decision, applied=apply))
     raise typer.Exit(decision.exit_code)

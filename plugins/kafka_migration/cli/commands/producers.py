@@ -27,7 +27,7 @@ def fence(
     debug: Debug = False,
 ) -> None:
     """Keep producers from writing to the source, proved on every broker; again after a kill, or --lift."""
-    from kafka_migration.cli.render import producers as render
+    from kafka_migration.cli.render import evidence as render
     from kafka_migration.fence import fence as standing
     from kafka_migration.fence import record
     from kafka_migration.steps import fence as step
@@ -63,7 +63,7 @@ def switch(
     debug: Debug = False,
 ) -> None:
     """Switch producers to the target, or back: fence, drain, seal, next link, start; after a kill run it again."""
-    from kafka_migration.cli.render import producers as render
+    from kafka_migration.cli.render import evidence as render
     from kafka_migration.link import reverse
     from kafka_migration.steps import rehearsal
     from kafka_migration.steps import switch as step

@@ -21,9 +21,8 @@ from kafka_migration.compare.digests import SOURCE, TARGET, Digest
 from kafka_migration.compare.explain.align import Aligner, Apart
 from kafka_migration.compare.explain.classes import classify
 from kafka_migration.compare.explain.fields import Record
-from kafka_migration.compare.explain.handled import HandledLog
 from kafka_migration.compare.explain.left import Left, Leftovers, Row, TooMany
-from kafka_migration.compare.explain.log import Chunk, Chunks, Log
+from kafka_migration.compare.explain.log import Chunk, Chunks, HandledLog, Log
 from kafka_migration.compare.explain.originals import Enough, Originals, OriginalSearch
 from kafka_migration.compare.explain.places import Places, regions
 from kafka_migration.compare.explain.result import Drilled, Example, Fault

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from kafka_migration.compare.digests import SOURCE, TARGET
 from kafka_migration.compare.explain.fields import Record
 from kafka_migration.domain.codes import OFFSET_OUT_OF_RANGE
 from kafka_migration.domain.errors import CouldNotFindOut
+from kafka_migration.domain.handlers import Handle, HandlerFailed, HandlerOf
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.wire.aborted import aborted_batches, is_left_out
 from kafka_migration.wire.batch import CODEC, HEADER_BYTES, BatchHeader, next_batch, verify_crc
@@ -26,6 +27,7 @@ from kafka_migration.wire.cluster import EARLIEST, LATEST, WireCluster, code_nam
 from kafka_migration.wire.configs import can_be_empty
 from kafka_migration.wire.fetch import fetch
 from kafka_migration.wire.fetch_request import Fetched, FetchFrom
+from kafka_migration.wire.handled import handled_record
 from kafka_migration.wire.join import Piece
 from kafka_migration.wire.old_formats import old_messages
 from kafka_migration.wire.records import raw_records
@@ -274,3 +276,34 @@ def _of_piece(piece: Piece) -> Iterator[Record]:
             shift = first.source - first.before
         offset = raw.offset_delta + (shift if piece.runs else piece.header.base_offset)
         yield Record(offset, piece.header.base_timestamp + raw.timestamp_delta, raw.rest)
+
+
+class HandledLog:
+    """The source's logs, with each record as its topic's handler (``handler_of``) makes it: as the target should have
+    it."""
+
+    def __init__(self, log: Log, handler_of: HandlerOf) -> None:
+        self._log, self._handler_of = log, handler_of
+        self.ends: Callable[[TopicPartition], tuple[int, int]] = log.ends
+
+    def chunks(self, tp: TopicPartition, start: int, end: int) -> Chunks:
+        """What stands at ``start`` to ``end`` (not included). Raises what the log does, BadInput for a handler that is
+        not here, and CouldNotFindOut where one fails."""
+        found = self._log.chunks(tp, start, end)
+        handler = self._handler_of(tp.topic)
+        return found if handler is None else _handled(found, handler.load(), tp)
+
+
+def _handled(chunks: Chunks, handle: Handle, tp: TopicPartition) -> Iterator[Chunk | Old]:
+    for chunk in chunks:
+        try:
+            yield Old([*_each(chunk.records(), handle)])
+        except HandlerFailed as error:
+            raise CouldNotFindOut(f"{tp}: {error}", remedy="correct the handler") from error
+
+
+def _each(records: Iterator[Record], handle: Handle) -> Iterator[Record]:
+    for record in records:
+        after = handled_record(handle, record.rest, record.timestamp, record.offset)
+        if after is not None:
+            yield Record(record.offset, *after)
