@@ -42,13 +42,14 @@ class _Frame(KafkaBytes):  # type: ignore[misc]
         self.seek(end)
 
     def read(self, size: int | None = None) -> bytes | memoryview:
-        """All that is left as a view; so many bytes as such."""
-        found: bytes | memoryview = memoryview(self)[self.tell() :] if size is None else super().read(size)
+        """So many bytes, or all that is left: that of a large answer as a view."""
+        is_view = size is None and len(self) >= _READ_BYTES
+        found: bytes | memoryview = self.space if is_view else super().read(size)
         return found
 
     @property
     def space(self) -> memoryview:
-        """Where what is to come goes."""
+        """Behind what was written or read."""
         return memoryview(self)[self.tell() :]
 
 
@@ -74,11 +75,12 @@ class _Transport(KafkaTCPTransport):  # type: ignore[misc]
     space: memoryview
 
     def _sock_recv(self) -> tuple[memoryview, Exception | None]:
-        self._protocol.parser.__class__ = _Parser
-        frame = self._protocol.parser._rbuffer
-        space = self.space if frame is None or len(frame.space) < len(self.space) else frame.space
-        size = 0
+        space, size = self.space, 0
         try:
+            self._protocol.parser.__class__ = _Parser
+            frame = self._protocol.parser._rbuffer
+            if frame is not None and len(frame.space) >= len(space):
+                space = frame.space
             # More may have come meanwhile, and to wait for it takes longer than to look.
             while size < len(space):
                 size += (more := self._sock.recv_into(space[size:]))
@@ -86,7 +88,7 @@ class _Transport(KafkaTCPTransport):  # type: ignore[misc]
                     return space[:size], kafka_errors.KafkaConnectionError("socket disconnected")
         except (BlockingIOError, InterruptedError):
             pass
-        except OSError as error:
+        except Exception as error:  # also of a connection that was closed meanwhile
             return space[:size], kafka_errors.KafkaConnectionError(error)
         return space[:size], None
 

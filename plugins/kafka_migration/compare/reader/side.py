@@ -156,22 +156,31 @@ class Side:
         """The batches that hold records that count. Moves on behind all that there are."""
         offsets, ends = log.headers["offset"], log.ends
         is_old = log.headers["magic"] < 2
+        # No consumer goes back: a batch below what came before it holds nothing.
+        behind = np.maximum.accumulate(np.concatenate(([self._at], ends[:-1])))
         # Those in a message of an old format begin anywhere behind the message before it.
-        begins = np.where(is_old, np.maximum(self._at, np.concatenate(([self._at], ends[:-1]))), offsets)
-        mask = (ends > self._at) & (is_old | (offsets < self._end))
+        begins = np.where(is_old, behind, offsets)
+        is_beyond = begins >= self._end
+        mask = (ends > behind) & ~is_beyond
         is_left_out = np.zeros(len(log), np.bool_)
         for low, high in self._left_out:
             is_left_out |= (begins >= low) & (ends <= high)
+        mask &= ~is_left_out
         if self._committed:
             transactions = [(one.producer_id, one.first_offset) for one in aborted]
-            mask &= ~log.hidden(transactions, set(np.flatnonzero(is_left_out).tolist()))
+            hidden = log.hidden(transactions, set(np.flatnonzero(is_left_out | is_beyond).tolist()))
         else:
-            mask &= ~log.controls()
-        mask &= ~is_left_out
+            hidden = log.controls()
+        # Of a transaction that compaction has emptied a batch without records stays.
+        hidden |= ~is_old & (log.headers["records"] == 0)
+        for at in np.flatnonzero(mask & hidden).tolist():
+            # What it hides, and where it ends, is as damaged as the batch.
+            log.verified(at)
+        mask &= ~hidden
         traits, attributes = log.traits(mask)
         self.traits |= traits
         self.attributes |= attributes
-        self._at = max(self._at, int(ends[-1]))
+        self._at = max(self._at, int(ends.max()))
         return Batches(log, mask, begins)
 
     def _pass_over(self) -> None:

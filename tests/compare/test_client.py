@@ -1,0 +1,65 @@
+"""How the reader's connections take apart what comes in: into frames, in place, however it comes."""
+
+from __future__ import annotations
+
+import random
+import struct
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kafka.protocol.parser import KafkaProtocol
+from kafka.protocol.sasl import SaslBytesRequest
+
+from kafka_migration.compare.reader.client import _READ_BYTES, _Transport
+
+SIZES = (0, 1, 3, 50, 1_000, _READ_BYTES - 1, _READ_BYTES, _READ_BYTES + 1, 200_000)
+
+
+class _Socket:
+    """Gives some of ``stream`` each time, or nothing yet."""
+
+    def __init__(self, stream: bytes, chance: random.Random) -> None:
+        self._stream, self._chance, self._at = memoryview(stream), chance, 0
+
+    def recv_into(self, space: memoryview) -> int:
+        if self._at == len(self._stream) or self._chance.random() < 0.3:
+            raise BlockingIOError
+        size = min(len(space), len(self._stream) - self._at, self._chance.choice((1, 2, 3, 7, 100, 5_000, 1 << 20)))
+        space[:size] = self._stream[self._at : self._at + size]
+        self._at += size
+        return size
+
+
+def _transport(stream: bytes, chance: random.Random, parser: KafkaProtocol | None) -> Any:
+    made = _Transport.__new__(_Transport)
+    made._protocol, made.space = SimpleNamespace(parser=parser), memoryview(bytearray(_READ_BYTES))
+    made._sock = _Socket(stream, chance)
+    return made
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_frames_hold_what_was_sent_in_whatever_pieces_it_comes(seed: int) -> None:
+    chance = random.Random(seed)
+    frames = [chance.randbytes(chance.choice(SIZES)) for _ in range(12)]
+    parser = KafkaProtocol(client_id="test")
+    for _ in frames:
+        parser.send_request(SaslBytesRequest(b"x"))
+    transport = _transport(b"".join(struct.pack(">i", len(one)) + one for one in frames), chance, parser)
+    found: list[bytes | memoryview] = []
+    while len(found) < len(frames):
+        read, error = transport._sock_recv()
+        assert error is None
+        found += [answer.auth_bytes for _, answer in parser.receive_bytes(read)]
+    assert [bytes(one) for one in found] == frames
+    # Mechanisms of SASL decode theirs.
+    assert all(isinstance(one, bytes) for one in found if len(one) < _READ_BYTES)
+
+
+def test_end_of_a_connection_and_one_that_was_closed_meanwhile_are_its_errors() -> None:
+    transport = _transport(b"", random.Random(0), KafkaProtocol(client_id="test"))
+    transport._sock = SimpleNamespace(recv_into=lambda _space: 0)
+    assert "disconnected" in str(transport._sock_recv()[1])
+    transport._protocol = None
+    read, error = transport._sock_recv()
+    assert (bytes(read), type(error).__name__) == (b"", "KafkaConnectionError")
