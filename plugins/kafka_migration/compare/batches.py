@@ -177,14 +177,11 @@ class _Target(_Batches):
             self._lasts = np.full(len(begins), segment.source_end)
             return np.full(len(begins), self.no_place)
         behind = runs.targets + runs.lengths
-        at = np.searchsorted(behind, begins, "right")
-        # Behind the last run there are none.
-        run = np.minimum(at, len(runs) - 1)
-        in_one = (at == run) & (begins >= runs.targets[run]) & (ends <= behind[run])
+        run = np.minimum(np.searchsorted(behind, begins, "right"), len(runs) - 1)
+        in_one = (begins >= runs.targets[run]) & (ends <= behind[run])
         # A batch that was joined may hold records of many runs.
         end_in = np.maximum(run, np.searchsorted(runs.targets, ends, "left") - 1)
-        lasts = runs.sources[end_in] + np.maximum(0, np.minimum(ends, behind[end_in]) - runs.targets[end_in] - 1)
-        self._lasts = np.where(at == run, lasts, segment.source_end)
+        self._lasts = runs.sources[end_in] + np.maximum(0, np.minimum(ends, behind[end_in]) - runs.targets[end_in] - 1)
         in_one &= (begins >= segment.target_start) & (ends <= segment.target_end)
         return np.where(in_one, runs.sources[run] + begins - runs.targets[run], self.no_place)
 
