@@ -18,7 +18,7 @@ from kafka_migration.compare.request import PartitionRange
 from kafka_migration.compare.runs import Runs
 from kafka_migration.compare.segments import tiles
 from kafka_migration.domain.offset_map import Run
-from kafka_migration.wire.batch import parse_header, readdress
+from kafka_migration.wire.batch import HEADER_BYTES, parse_header, readdress
 from kafka_migration.wire.pieces import pieces
 from tests.compare.made_sides import TP, Answers, MadeClient, answer, digest_of_rows, log_of, side_over
 from tests.wire.logs import MadeLog, made_log, marker
