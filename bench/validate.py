@@ -28,7 +28,7 @@ from bench.mirror import create_topic, delete_topic
 from bench.ours import MASTER, Migration
 from bench.processes import end_with_parent
 from demo.brokers import EmbeddedKafka
-from kafka_migration.compare.decode.columns import COMPILED, PLAIN
+from kafka_migration.compare.decode.columns import kernel
 from kafka_migration.compare.digests import SOURCE, TARGET
 from kafka_migration.compare.orders import Wires
 from kafka_migration.compare.request import PartitionRange, ValidationRequest
@@ -83,13 +83,13 @@ class Comparison:
         self._clusters = {SOURCE: find_connection(self.plan.source), TARGET: find_connection(self.plan.target)}
         with open_context(self.plan) as ctx:
             ranges = pin(ctx, data.tps).ranges
-        self.lines: list[str] = []
         self._ranges: tuple[PartitionRange, ...] = tuple(replace(one, compacted=compacted) for one in ranges)
 
     def rates(self, level: Level, rounds: int) -> Rates:
         """Compare everything in a session of its own, at first and ``rounds`` times more."""
         began = time.monotonic()
-        session = open_session("bench-validate", master=MASTER)
+        by_key = any(one.by_key for one in self._ranges)
+        session = open_session("bench-validate", master=MASTER, compiled_once=not by_key)
         try:
             ship(session.sparkContext)
             self._once(session, level)
@@ -123,7 +123,7 @@ class Comparison:
     def _once(self, session: Any, level: Level) -> None:
         request = self.request(level)
         connections = {side: cluster.jvm() for side, cluster in self._clusters.items()}
-        report = run(session, request, connections, self.wires, log=self.lines.append)
+        report = run(session, request, connections, self.wires)
         results = judge(request, report, {})
         records = sum(it.source.rows for it in results if it.source)
         if any(it.verdict is not Equality.EQUAL for it in results) or records != self.data.records:
@@ -223,7 +223,6 @@ def _case(
         rates[level] = comparison.rates(level, rounds)
         say(f"{name}: {level} level: cold {rates[level].cold:,.0f}, warm {rates[level].warm:,.0f} pairs/s")
     batch, record = rates[Level.BATCH], rates[Level.RECORD]
-    kernel = next((line for line in comparison.lines if line.startswith("records are decoded")), "")
     return {
         "batch": {"records_per_s": round(batch.warm)},
         "record": {"cold": round(record.cold), "warm": round(record.warm)},
@@ -236,7 +235,7 @@ def _case(
             "record_to_mirror": round(record.warm / mirror, 3),
         },
         "record_to_fetch_only": round(record.warm / limit, 3),
-        "kernel": COMPILED if COMPILED in kernel else PLAIN,
+        "kernel": kernel(),
     }
 
 

@@ -114,3 +114,22 @@ def test_job_that_refuses_its_input_is_bad_input_and_hides_secrets(tmp_path, mon
     with pytest.raises(BadInput, match="<hidden> is wrong") as caught:
         local_runner(os.environ, secrets=["hush-hush"])(tmp_path / "request", tmp_path / "result")
     assert "hush-hush" not in str(caught.value)
+
+
+def test_jvm_that_does_little_is_compiled_once_and_what_is_given_otherwise_counts():
+    script = (
+        "from kafka_migration.compare.session import open_session;"
+        "session = open_session('test', master='local[1]', compiled_once=True);"
+        "found = session.sparkContext._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean();"
+        "print(*found.getInputArguments())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=3", "JDK_JAVA_OPTIONS": ""},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    levels = [word for word in done.stdout.split() if word.startswith("-XX:TieredStopAtLevel")]
+    assert levels == ["-XX:TieredStopAtLevel=1", "-XX:TieredStopAtLevel=3"]

@@ -6,7 +6,8 @@ import hashlib
 import os
 import sys
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,10 +77,12 @@ def open_session(
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
     system_properties: Mapping[str, str] | None = None,
+    compiled_once: bool = False,
     log: Callable[[str], None] = print,
 ) -> SparkSession:
     """A session called ``name``. The caller stops it. ``system_properties`` are set in all of its JVMs; no secrets.
-    ``log`` is given a warning where the session is open to the network.
+    ``log`` is given a warning where the session is open to the network. ``compiled_once``: the JVM, if it is started
+    here, spends little on compiling its code; half as fast, so for where Python does the work.
 
     Under spark-submit, master and jars are spark-submit's (``--master``, ``--jars``), and ``master`` is not looked at.
     Otherwise ``master`` is used, or this machine, and :func:`spark_jars`. Executors run this very interpreter, unless
@@ -109,7 +112,8 @@ def open_session(
         settings[_EXECUTOR_OPTIONS] = _with_properties(settings.get(_EXECUTOR_OPTIONS), system_properties)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    with _jvm_options(_COMPILED_ONCE) if compiled_once else nullcontext():
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     if warning := exposure(master, session.sparkContext.getConf().get):
         log(warning)
@@ -118,6 +122,20 @@ def open_session(
         # The driver's JVM runs already, and on a local master it is the executor, too.
         jvm.java.lang.System.setProperty(key, value)  # type: ignore[union-attr]
     return session
+
+
+@contextmanager
+def _jvm_options(options: str) -> Iterator[None]:
+    """A JVM that PySpark starts meanwhile has these before those of the environment, which count where both name one."""
+    given = os.environ.get(_OPTIONS_VARIABLE)
+    os.environ[_OPTIONS_VARIABLE] = f"{options} {given or ''}".strip()
+    try:
+        yield
+    finally:
+        if given is None:
+            del os.environ[_OPTIONS_VARIABLE]
+        else:
+            os.environ[_OPTIONS_VARIABLE] = given
 
 
 def _with_properties(given: str | None, properties: Mapping[str, str]) -> str:
@@ -131,6 +149,10 @@ def _with_properties(given: str | None, properties: Mapping[str, str]) -> str:
 _EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
 
 
+#: Of the driver's JVM, where nobody submits it.
+_OPTIONS_VARIABLE = "SPARK_SUBMIT_OPTS"
+#: The first of the JVM's two compilers. The second takes more than a second of both cores in a validation.
+_COMPILED_ONCE = "-XX:TieredStopAtLevel=1"
 #: An overflow must be an error, never a wrong sum.
 _EXACT = {"spark.sql.ansi.enabled": "true"}
 #: Spark keeps 64 clients of an executor for five minutes, each with megabytes that it has fetched, for whoever reads
