@@ -126,7 +126,7 @@ def open_session(
 
 @contextmanager
 def _jvm_options(options: str) -> Iterator[None]:
-    """A JVM that PySpark starts meanwhile has these before those of the environment, which count where both name one."""
+    """What JVM PySpark starts meanwhile has these, before those of the environment: those count where both name one."""
     given = os.environ.get(_OPTIONS_VARIABLE)
     os.environ[_OPTIONS_VARIABLE] = f"{options} {given or ''}".strip()
     try:
