@@ -9,13 +9,14 @@ How closely both clusters are compared is the request's level:
 level      what is read
 =========  ===========================================================================================================
 batch      batches as bytes, decoded only where both sides' differ in structure
-           (:mod:`kafka_migration.compare.batches.segment`)
-record     every record, by a reader that shares no code with the mirror (:mod:`kafka_migration.compare.reader.side`),
-           and a little of it once more by Spark's own Kafka source (:mod:`kafka_migration.compare.records.confirm`)
+           (:mod:`kafka_migration.compare.batches`)
+record     every record, and a little of it once more by Spark's own Kafka source
+           (:mod:`kafka_migration.compare.records.confirm`)
 sampled    batch level everywhere; record level again where that found a difference, and on a random share of segments
 =========  ===========================================================================================================
 
-Compacted logs, and topics with handlers, are read at record level always.
+Both are read by a reader that shares no code with the mirror (:mod:`kafka_migration.compare.reader.side`). Compacted
+logs, and topics with handlers, are read at record level always.
 """
 
 from __future__ import annotations
