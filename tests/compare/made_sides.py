@@ -20,12 +20,12 @@ from tests.wire.logs import Row
 
 TP = TopicPartition("made", 0)
 
-#: What a broker says of the log from an offset on; None is a quota's doing.
+#: A broker's answer for the log from an offset on; None is a quota's doing.
 Answers = Callable[[int], Any]
 
 
 def answer(records: bytes, *, end: int = 1_000, error: int = 0, aborted: Collection[tuple[int, int]] = ()) -> Any:
-    """What a broker says of one partition."""
+    """A broker's answer for one partition."""
     return SimpleNamespace(
         error_code=error,
         records=records,

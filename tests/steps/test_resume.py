@@ -178,7 +178,7 @@ def test_halt_of_a_topic_that_was_gone_is_lifted_where_the_pinned_ids_are_there(
         patch.setattr(controls, "topic_ids", lambda *_: {OTHER.topic: unknown})
         with pytest.raises(Refused, match=r"nothing proves .*(?s:.*)mirror --again shop\.orders"):
             controls.resume_halted(ctx, at=[(OTHER, 10)], by="ada")
-    assert [it.given_up for it in controls.resume_halted(ctx, at=[(OTHER, 10)], by="ada")] == [0]
+    assert [one.given_up for one in controls.resume_halted(ctx, at=[(OTHER, 10)], by="ada")] == [0]
     assert OTHER not in ctx.link.halted()
 
 
@@ -197,7 +197,7 @@ def test_records_that_are_gone_on_the_target_count_unless_they_were_to_expire_af
         record = ctx.journal.read("topic", OTHER.topic)
         assert record is not None
         ctx.journal.record("topic", OTHER.topic, record | {"restored_at": ctx.stamp()})
-        assert [it.given_up for it in controls.resume_halted(ctx, at=[(OTHER, 10)], by="ada")] == [0]
+        assert [one.given_up for one in controls.resume_halted(ctx, at=[(OTHER, 10)], by="ada")] == [0]
     else:
         with pytest.raises(Refused, match=r"(?s)records are gone.* begins at 5.*--again shop\.orders"):
             controls.resume_halted(ctx, at=[(OTHER, 10)], by="ada")

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from confluent_kafka import KafkaError, TopicCollection
+from confluent_kafka import KafkaError
 from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
@@ -43,7 +43,7 @@ from kafka_migration.domain.codes import (
 from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.kafka.clients import Calls, Clients
 from kafka_migration.kafka.raw import RawClient
-from kafka_migration.kafka.topics import operation_names
+from kafka_migration.kafka.topics import described, operation_names
 from kafka_migration.kafka.types import Acl
 
 #: What a broker can be asked about: a topic, and what may be done with it; or a group, and whether it may be read.
@@ -269,14 +269,8 @@ class RightsCalls(Calls):
         wanted, tried = sorted(set(names)), sorted(set(among))
         if not wanted:
             return {}
-        described = self._clients.call_each(
-            self._clients.asked("Describe", "topic"),
-            lambda admin, seconds: admin.describe_topics(
-                TopicCollection(wanted), include_authorized_operations=True, request_timeout=seconds
-            ),
-            on_error=lambda name, error: error.code() in _ABSENT,
-        )
-        found = {name: operation_names(topic.authorized_operations) for name, topic in described.items()}
+        there = described(self._clients, wanted, absent=_ABSENT)
+        found = {name: operation_names(topic.authorized_operations) for name, topic in there.items()}
         absent = [name for name in wanted if name not in found]
         allowed = {operation: TRIED[operation](self._clients, absent) for operation in tried}
         return found | {

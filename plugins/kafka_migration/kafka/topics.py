@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +32,7 @@ from kafka_migration.domain.codes import (
 )
 from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.types import PartitionEnds, TopicPartition, TopicSpec
-from kafka_migration.kafka.clients import Calls
+from kafka_migration.kafka.clients import Calls, Clients
 from kafka_migration.kafka.errors import BrokerRefused, UnknownTopic, retried
 from kafka_migration.kafka.types import ConfigValue, EpochEnd, TimeSpan, TopicDescription
 
@@ -56,6 +56,18 @@ _CONSUMER, _UNKNOWN = -1, -1
 _WHEN: Any = OffsetSpec  # its methods carry no types
 
 
+def described(clients: Clients, names: list[str], *, absent: Collection[int]) -> dict[str, Any]:
+    """Topics as confluent-kafka describes them, with what the principal may do; without those whose error is one of
+    ``absent``."""
+    return clients.call_each(
+        clients.asked("Describe", "topic"),
+        lambda admin, seconds: admin.describe_topics(
+            TopicCollection(names), include_authorized_operations=True, request_timeout=seconds
+        ),
+        on_error=lambda name, error: error.code() in absent,
+    )
+
+
 class TopicCalls(Calls):
     """Topics and their configs."""
 
@@ -64,13 +76,7 @@ class TopicCalls(Calls):
         wanted = self.topic_names() if names is None else list(names)
         if not wanted:
             return {}
-        found = self._clients.call_each(
-            self._clients.asked("Describe", "topic"),
-            lambda admin, seconds: admin.describe_topics(
-                TopicCollection(wanted), include_authorized_operations=True, request_timeout=seconds
-            ),
-            on_error=lambda name, error: error.code() == UNKNOWN_TOPIC_OR_PARTITION,
-        )
+        found = described(self._clients, wanted, absent=(UNKNOWN_TOPIC_OR_PARTITION,))
         return {name: _description(name, topic) for name, topic in found.items()}
 
     def topic_names(self) -> list[str]:

@@ -151,8 +151,7 @@ class Log:
         if not self.headers["records"][at]:
             # The cleaner has taken it out of its batch.
             return None
-        self._verify(at)
-        data, place = self._packed(at), 0
+        data, place = self.verified(at), 0
         try:
             _, place = varint(data, place)
             _, place = varint(data, place + 1)
