@@ -2,8 +2,9 @@
 
 A steady load over the small topics, from producer to an independent consumer of the target as bench/latency.py
 measures; first alone, then with the heavy topic beside it, in one run of one mirror. The heavy topic has a task of its
-own (``mirror.dedicated_streams``), or shares one with the others (``--shared``). The last line is JSON. See
-docs/performance.md.
+own (``mirror.dedicated_streams``), or shares one with the others (``--shared``). At last as much is written to a topic
+that nobody copies: what that takes from the small ones is the machine's, and not the mirror's. The last line is JSON.
+See docs/performance.md.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from bench.ours import Migration
 from bench.processes import end_with_parent
 from demo.brokers import EmbeddedKafka
 
-HEAVY = "heavy"
+HEAVY, UNMOVED = "heavy", "unmoved"
 _HEAP_MEGABYTES = 1024
 _BEGIN_SECONDS = 180
 #: As its users would, who care for throughput.
@@ -41,8 +42,8 @@ _AHEAD_BYTES = 300 * _MEGABYTE
 _LOOK_SECONDS = 0.5
 
 
-def flood(here: str, there: str, partitions: int, megabytes_per_second: float, over: Event) -> None:
-    """Write the heavy topic until ``over``: at so many MB/s, or (0) as fast as it is copied, a little ahead of that."""
+def flood(here: str, there: str, topic: str, partitions: int, megabytes_per_second: float, over: Event) -> None:
+    """Write the topic until ``over``: at so many MB/s, or (0) as fast as it is copied, a little ahead of that."""
     end_with_parent()
     producer = confluent_kafka.Producer(
         {
@@ -57,13 +58,13 @@ def flood(here: str, there: str, partitions: int, megabytes_per_second: float, o
     while not over.is_set():
         if not megabytes_per_second and (sent - copied) * len(value) > _AHEAD_BYTES:
             producer.poll(_LOOK_SECONDS)
-            copied = _records(there, HEAVY, partitions)
+            copied = _records(there, topic, partitions)
             continue
         if megabytes_per_second:
             ahead = sent * len(value) / (megabytes_per_second * _MEGABYTE) - (time.perf_counter() - began)
             time.sleep(max(0.0, ahead))
         try:
-            producer.produce(HEAVY, value)
+            producer.produce(topic, value)
             sent += 1
             producer.poll(0)
         except BufferError:
@@ -91,10 +92,10 @@ def _await_copy(servers: str, topic: str) -> None:
 
 
 def measure(source: EmbeddedKafka, target: EmbeddedKafka, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """Both loads, one after the other. Raises RuntimeError if too little of the small ones arrives."""
+    """All loads, one after the other. Raises RuntimeError if too little of the small ones arrives."""
     here, there = source.bootstrap_servers, target.bootstrap_servers
     small = [f"small-{number:03}" for number in range(options.topics)]
-    partitions = {HEAVY: options.partitions, **dict.fromkeys(small, 1)}
+    partitions = {HEAVY: options.partitions, UNMOVED: options.partitions, **dict.fromkeys(small, 1)}
     admin = AdminClient({"bootstrap.servers": here, "log_level": 2})
     topics = [NewTopic(name, num_partitions=count, replication_factor=1) for name, count in partitions.items()]
     for made in admin.create_topics(topics).values():
@@ -105,11 +106,9 @@ def measure(source: EmbeddedKafka, target: EmbeddedKafka, folder: Path, options:
     spawn = multiprocessing.get_context("spawn")
     places, over, results = [(name, 0) for name in small], spawn.Event(), spawn.Queue()
     steady = (here, places, options.per_second, options.value_bytes, over)
-    rush = (here, there, options.partitions, options.heavy_mb_s, over)
     processes = [
         spawn.Process(target=consume, args=(there, places, over, results), daemon=True),
         spawn.Process(target=produce, args=steady, daemon=True),
-        spawn.Process(target=flood, args=rush, daemon=True),
     ]
     windows: dict[str, tuple[int, int]] = {}
 
@@ -119,17 +118,31 @@ def measure(source: EmbeddedKafka, target: EmbeddedKafka, folder: Path, options:
         time.sleep(options.seconds)
         windows[name] = begins, time.time_ns()
 
+    def rush(name: str, topic: str, megabytes_per_second: float, *clusters: str) -> list[float]:
+        """A window beside a topic that is written meanwhile; MB/s that each of the clusters takes of it."""
+        enough = spawn.Event()
+        arguments = (here, there, topic, options.partitions, megabytes_per_second, enough)
+        processes.append(writer := spawn.Process(target=flood, args=arguments, daemon=True))
+        writer.start()
+        try:
+            time.sleep(options.heavy_warm_up)
+            before = [_records(servers, topic, options.partitions) for servers in clusters]
+            window(name, 0.0)
+            after = [_records(servers, topic, options.partitions) for servers in clusters]
+        finally:
+            enough.set()
+        writer.join(30)
+        sizes = [(now - then) * _HEAVY_VALUE_BYTES / _MEGABYTE for then, now in zip(before, after, strict=True)]
+        return [round(size / options.seconds, 1) for size in sizes]
+
     with migration.mirroring():
         try:
-            for process in processes[:2]:
+            for process in processes:
                 process.start()
             _await_copy(there, small[-1])
             window("alone", options.warm_up)
-            processes[2].start()
-            time.sleep(options.heavy_warm_up)
-            before = [_records(servers, HEAVY, options.partitions) for servers in (here, there)]
-            window("beside", 0.0)
-            after = [_records(servers, HEAVY, options.partitions) for servers in (here, there)]
+            produced, copied = rush("beside", HEAVY, options.heavy_mb_s, here, there)
+            (unmoved,) = rush("unmoved", UNMOVED, copied, here)
             # What was sent last is on its way still.
             time.sleep(2.0)
             over.set()
@@ -147,15 +160,13 @@ def measure(source: EmbeddedKafka, target: EmbeddedKafka, folder: Path, options:
         )
         for name, (begins, ends) in windows.items()
     }
-    produced, copied = (
-        round((now - then) * _HEAVY_VALUE_BYTES / _MEGABYTE / options.seconds, 1)
-        for then, now in zip(before, after, strict=True)
-    )
     return {
         **{f"small_{key}_{name}": value for name, figures in found.items() for key, value in figures.items()},
         "ratio": round(found["beside"]["p99_ms"] / found["alone"]["p99_ms"], 2),
+        "ratio_to_unmoved": round(found["beside"]["p99_ms"] / found["unmoved"]["p99_ms"], 2),
         "heavy_mb_s": copied,
         "heavy_produced_mb_s": produced,
+        "unmoved_mb_s": unmoved,
     }
 
 
