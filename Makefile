@@ -18,7 +18,7 @@ export PYTHONPATH := $(CURDIR)/plugins:$(CURDIR)
 # Hundreds of processes are started, and each would compile again what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-kerberos lock lint format test test-long docs conformance kill-test upgrade airflow-check test-ui races crash-matrix security-matrix translate-check adopt-check chaos chaos-cut mutation bench-mirror bench-latency bench-fair bench-switch bench-scale bench-validate bench-fleet bench-spread bench-access bench-schemas bench-board alerts-check fuzz-reader demo demo-secure demo-kerberos demo-installed demo-full up down brokers brokers-down clean
+.PHONY: help setup setup-kerberos lock lint format test test-long docs conformance kill-test upgrade airflow-check test-ui races crash-matrix security-matrix translate-check adopt-check chaos chaos-cut mutation bench-mirror bench-latency bench-fair bench-switch bench-scale bench-validate bench-fleet bench-spread bench-access bench-schemas bench-board alerts-check scrape-check fuzz-reader demo demo-secure demo-kerberos demo-installed demo-full up down brokers brokers-down clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -115,6 +115,9 @@ mutation: setup ## Hundreds of copies with one fault each: does validation find,
 
 alerts-check: setup ## Does each alert rule fire for its fault alone? Needs Prometheus' promtool on PATH
 	$(BIN)/python -m tests.metrics.alerts
+
+scrape-check: setup ## A real Prometheus scrapes migrations, some with a fault: do the alerts fire for these alone, has each panel data?
+	$(BIN)/python -m tests.metrics.scraped
 
 fuzz-reader: setup ## A million batches of every codec and format: does validation's own reader decode what the Java client does?
 	$(BIN)/python -m tests.soak.batches $(ARGS)

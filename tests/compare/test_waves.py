@@ -215,6 +215,23 @@ def test_part_that_cannot_be_read_leaves_its_segment_unread(reading, monkeypatch
     assert len(found) == SEGMENTS
 
 
+@pytest.mark.parametrize("segment_records", [3_000, 10_000, 17_000, 70_000])
+def test_shares_of_a_wave_are_about_equal_whatever_segments_are(reading, monkeypatch, segment_records):
+    monkeypatch.setattr(job, "_MOST_BYTES", 8_000)
+    monkeypatch.setattr(job, "_LEAST_BYTES", 1)
+
+    def obey(_orders: Orders, tiles: Sequence[Tile]) -> Answer:
+        outcomes = [_found([tile], size=tile[1].source_end - tile[1].source_start).outcomes[0] for tile in tiles]
+        return Answer(outcomes=outcomes)
+
+    found, waves = reading(obey, _ranges(), segment_records=segment_records)
+    assert len(found) == PARTITIONS * -(-SEGMENTS * SIZE // segment_records)
+    for wave in waves:
+        sizes = [sum(tile.source_end - tile.source_start for _, tile in share) for share in wave]
+        # The last share of all is what is left over.
+        assert max(sizes) <= 1.5 * min(sizes[:-1], default=max(sizes))
+
+
 def test_slots_are_asked_for_again_with_each_wave(reading, monkeypatch):
     monkeypatch.setattr(job, "_MOST_BYTES", 10_000_000)
     monkeypatch.setattr(job, "_LEAST_BYTES", 1)

@@ -29,7 +29,7 @@ from kafka_migration.compare.faults import reason_of
 from kafka_migration.compare.orders import Answer, Orders, Tile
 from kafka_migration.compare.reading import LONG_SECONDS
 from kafka_migration.compare.request import PartitionRange, ValidationRequest
-from kafka_migration.compare.segments import parts, tiles
+from kafka_migration.compare.segments import divided, tiles
 from kafka_migration.domain.hiding import hidden
 from kafka_migration.domain.spark_worker import keep_imports, keep_memory
 from kafka_migration.domain.types import TopicPartition
@@ -41,6 +41,8 @@ _SHARES_PER_SLOT = 4
 _WAVES_AT_ONCE = 2
 #: Of a share, on one side: half a minute of work at the most, and no less than is worth a task.
 _MOST_BYTES, _LEAST_BYTES = 256 << 20, 16 << 20
+#: By so much of it a share may be smaller or larger than the others of its wave.
+_UNEVEN = 0.2
 #: As far as nothing was read of a topic.
 _BYTES_AN_OFFSET = 1000.0
 #: After so many failed jobs the cluster is the trouble, not a segment.
@@ -216,22 +218,25 @@ class _Work:
             if part[1].tp in self._silent:
                 self._late.append(part)
                 continue
-            weight = self._weight(part)
-            if weight > 1.5 * most and (cut := self._cut(part, round(weight / most))):
-                self._waiting.extendleft(reversed(cut))
-                continue
+            weight, room = self._weight(part), most - size
+            if weight > room + _UNEVEN * most and (rest := self._cut(part, room / weight)):
+                part, weight = rest[0], room
+                self._waiting.appendleft(rest[1])
             share.append(part)
             size += weight
-            if size >= most:
+            if size >= (1 - _UNEVEN) * most:
                 shares.append(share)
                 share, size = [], 0.0
         return [*shares, share] if share else shares
 
-    def _cut(self, part: _Part, count: int) -> list[_Part]:
+    def _cut(self, part: _Part, fraction: float) -> list[_Part]:
+        """Its first ``fraction`` and the rest; nothing where it cannot be divided so."""
         whole, range_ = part
-        found = [(whole, one) for one in parts(range_, count)]
-        whole.waiting += len(found) - 1
-        return found if len(found) > 1 else []
+        at = range_.source_start + round(fraction * (range_.source_end - range_.source_start))
+        if not range_.source_start < at < range_.source_end:
+            return []
+        whole.waiting += 1
+        return [(whole, one) for one in divided(range_, (at,))]
 
     def _weight(self, part: _Part) -> float:
         """Bytes on one side, about."""

@@ -7,7 +7,7 @@ record may stand) to the source offset where the next record stands.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
@@ -84,9 +84,14 @@ def tiles(range_: PartitionRange, segment_records: int) -> Iterator[tuple[int, P
 
 def parts(range_: PartitionRange, count: int) -> Iterator[PartitionRange]:
     """``range_`` in ``count`` parts of about equally many source offsets, or fewer."""
+    size = range_.source_end - range_.source_start
+    return divided(range_, (range_.source_start + size * n // count for n in range(1, count)))
+
+
+def divided(range_: PartitionRange, bounds: Iterable[int]) -> Iterator[PartitionRange]:
+    """``range_`` in parts; each but the first begins at one of ``bounds``, source offsets in ascending order."""
     at, target = range_.source_start, range_.target_start
-    for n in range(1, count):
-        end = range_.source_start + (range_.source_end - range_.source_start) * n // count
+    for end in bounds:
         if at < end:
             to = max(target, split_bounds(range_, end)[0])
             yield cut(range_, at, end, target, to)
