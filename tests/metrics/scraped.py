@@ -1,5 +1,5 @@
 """`make scrape-check`: a real Prometheus scrapes real migrations: one goes on, the mirror of one is killed, records of
-one are deleted before they are copied, and the source of one is away.
+one are deleted before they are copied, and the target of one is away.
 
 Each alert has to fire for its fault, with its migration's name, and no other one for anything, at any look. Every query
 of the dashboard has to return data meanwhile. Then the mirror that was killed is started again, and what its alert is
@@ -120,25 +120,26 @@ def main() -> int:
         nobody, exporter, web = ports
         here, there = source.bootstrap_servers, target.bootstrap_servers
         well, killed, lossy = (_migration(folder, kind, here, there) for kind in _WRITTEN)
-        away = _migration(folder, "away", f"{HOST}:{nobody}", there)
+        away = _migration(folder, "away", here, f"{HOST}:{nobody}")
         stack.enter_context(_load(here))
         for migration in (well, killed, lossy):
             migration.run("create")
         victim, _ = stack.enter_context(killed.mirroring())
         for migration in (well, lossy):
             stack.enter_context(migration.mirroring())
-        _say("three mirrors, and what validates one of them")
+        _say("three mirrors; one migration is validated, and its group moved")
         wait_until(
             lambda: _copied(there), lambda: f"the mirrors copy nothing{_logs(folder)}", deadline_seconds=_START_SECONDS
         )
         well.run("validate", "--master", "local[1]")
+        well.run("cutover")
         prometheus = stack.enter_context(_scraped(program, folder, exporter, web, [well, killed, lossy, away]))
         notes, began = Notes(), time.monotonic()
         names = "|".join(migration.name for migration in (well, killed, lossy))
         running_now = f'kafka_migration_mirror_state{{state="running",migration=~"{names}"}} == 1'
         wait_until(lambda: len(prometheus.query(running_now)) == 3, "not every mirror is seen to run")
 
-        _say("nothing is wrong yet, but for the one whose source is away")
+        _say("nothing is wrong yet, but for the one whose target is away")
         unread = ("Unread", away.name)
         while time.monotonic() < began + _QUIET_SECONDS:
             notes.look(prometheus, {unread}, began)
@@ -171,8 +172,15 @@ def main() -> int:
 
 
 def _migration(folder: Path, kind: str, source: str, target: str) -> Migration:
-    groups = {"include": [f"{kind}-.*"]}
-    return Migration(folder, source, target, _topics(kind), groups=groups, mirror={"num_streams": 1})
+    return Migration(
+        folder,
+        source,
+        target,
+        _topics(kind),
+        groups={"include": [f"{kind}-.*"]},
+        mirror={"num_streams": 1},
+        approvals={"plan": False, "cutover": False},
+    )
 
 
 @contextmanager
