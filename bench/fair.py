@@ -100,7 +100,7 @@ def measure(source: EmbeddedKafka, target: EmbeddedKafka, folder: Path, options:
     topics = [NewTopic(name, num_partitions=count, replication_factor=1) for name, count in partitions.items()]
     for made in admin.create_topics(topics).values():
         made.result(60)
-    own = {} if options.shared else {"dedicated_streams": [{"topics": [HEAVY]}]}
+    own = {} if options.shared else {"dedicated_streams": [{"topics": [HEAVY], "niceness": options.niceness}]}
     migration = Migration(folder, here, there, [HEAVY, *small], mirror={"num_streams": 1, **own})
     migration.run("create")
     spawn = multiprocessing.get_context("spawn")
@@ -179,6 +179,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--partitions", type=int, default=4, help="of the heavy one")
     parser.add_argument("--heavy-mb-s", type=float, default=0.0, help="of its producer; 0: as fast as it is copied")
     parser.add_argument("--shared", action="store_true", help="the heavy one has no task of its own")
+    parser.add_argument("--niceness", type=int, default=10, help="of the heavy one's task")
     parser.add_argument("--warm-up", type=float, default=60.0, help="seconds")
     parser.add_argument("--heavy-warm-up", type=float, default=15.0, help="seconds, of the heavy one")
     parser.add_argument("--seconds", type=float, default=60.0, help="seconds that count, of each load")

@@ -9,6 +9,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+import threading
 import uuid
 import venv
 from pathlib import Path
@@ -17,9 +18,12 @@ from unittest.mock import MagicMock
 import pytest
 from py4j.protocol import Py4JNetworkError
 
+from kafka_migration.copy import spark
+from kafka_migration.copy.orders import Limits
 from kafka_migration.copy.package import package_zip
 from kafka_migration.copy.session import close_session
-from kafka_migration.copy.spark import SparkRunner, TaskJob, _preserve, _revive, slots_of
+from kafka_migration.copy.spark import SparkRunner, TaskJob, _preserve, _revive, receipts_of, slots_of
+from kafka_migration.copy.task import task as copy_task
 from kafka_migration.domain.errors import (
     AuthenticationFailed,
     BadInput,
@@ -309,6 +313,22 @@ def test_error_of_a_task_reaches_the_driver_as_it_was(error: MigrationError) -> 
     found = _revive(_preserve(error))
     assert (type(found), str(found), found.__dict__) == (type(error), str(error), error.__dict__)
     assert found.exit_code == error.exit_code
+
+
+def test_task_gives_way_as_its_limits_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def run_task(_orders: object) -> list[object]:
+        seen.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        return []
+
+    monkeypatch.setattr(copy_task, "run_task", run_task)
+    # It has this process's collector look away for good.
+    monkeypatch.setattr(spark, "keep_imports", lambda: None)
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    for niceness in (0, own + 5):
+        receipts_of(MagicMock(limits=Limits(niceness=niceness)))
+    assert seen == [own, own + 5]
 
 
 def test_error_of_a_kind_that_only_the_task_knows_arrives_as_its_nearest_kind() -> None:

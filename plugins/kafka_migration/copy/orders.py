@@ -66,6 +66,7 @@ class Limits:
     long it may send after its last look at the link's state. ``answer_seconds``: how long
     an append is waited for; then its connection is closed. ``closed_seconds``: how long a broker may need for what came
     over a connection that is closed, besides what it waits for replicas.
+    ``niceness``: how far it gives way to others on the cores of its machine, 0 to 19.
     ``flush_seconds``: how long it still sends what is queued at its end (half a second, if others wait for it),
     ``settle_seconds`` awaits answers; but of a broker that answers nothing for ``silent_seconds`` none is awaited,
     since all others stand still meanwhile.
@@ -87,6 +88,7 @@ class Limits:
     lease_seconds: float = 10.0
     answer_seconds: float = 30.0
     closed_seconds: float = 5.0
+    niceness: int = 0
 
     @property
     def handling_seconds(self) -> float:

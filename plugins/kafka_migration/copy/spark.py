@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from kafka_migration.copy.driver.runner import Ended
 from kafka_migration.copy.orders import TaskOrders
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, as_data, from_data
-from kafka_migration.domain.spark_worker import keep_imports
+from kafka_migration.domain.spark_worker import at_niceness, keep_imports
 from kafka_migration.domain.types import Receipt
 
 if TYPE_CHECKING:
@@ -228,7 +228,8 @@ def receipts_of(orders: TaskOrders) -> pyarrow.RecordBatch:
     keep_imports()
     rows: list[dict[str, Any]]
     try:
-        rows = [{**{name: getattr(receipt, name) for name in _COLUMNS}, "error": ""} for receipt in run_task(orders)]
+        receipts = at_niceness(orders.limits.niceness, lambda: [*run_task(orders)])
+        rows = [{**{name: getattr(receipt, name) for name in _COLUMNS}, "error": ""} for receipt in receipts]
     except MigrationError as error:
         rows = [{**dict.fromkeys(_COLUMNS), "error": _preserve(error)}]
     return _as_batch(rows)

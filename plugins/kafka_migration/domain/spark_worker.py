@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import TypeVar
 from zipimport import zipimporter
+
+T = TypeVar("T")
 
 #: Parameters of glibc's mallopt, and the most that it takes for the second.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -35,3 +42,19 @@ def keep_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_TRIM_THRESHOLD, 8 * _LARGEST_BUFFER)
         mallopt(_MMAP_THRESHOLD, _LARGEST_BUFFER)
+
+
+def at_niceness(niceness: int, work: Callable[[], T]) -> T:
+    """What ``work`` returns or raises, done in a thread that is so nice (0 to 19) to others on this machine's cores.
+
+    Not the process: whoever is not root cannot take that back, and the worker's next task may be another one's. On
+    Linux a thread has a niceness of its own, as have those that it starts."""
+
+    def give_way() -> None:
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
+
+    if not niceness:
+        return work()
+    with ThreadPoolExecutor(1, initializer=give_way) as pool:
+        return pool.submit(work).result()

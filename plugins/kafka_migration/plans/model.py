@@ -118,6 +118,13 @@ class DedicatedStreams(PlanModel):
     """How much one of these tasks sends to a broker of the target at once, in bytes; larger batches go alone. Must be
     less than the brokers' socket.request.max.bytes."""
 
+    niceness: Annotated[int, Field(ge=0, le=19)] = 0
+    """How far these tasks give way to others where there are fewer cores than work: 0, not at all, to 19."""
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_unused(dump(self), "niceness")
+
 
 class Mirror(PlanModel):
     """The running copy."""

@@ -209,6 +209,7 @@ def _dedicated(stated: DedicatedStreams) -> Dedicated:
         "task_queue_bytes": stated.queue_bytes,
         "partition_queue_bytes": stated.queue_bytes // 32,
         "request_bytes": stated.request_bytes,
+        "niceness": stated.niceness,
     }
     return Dedicated(has=partial(matches_any, stated.topics), streams=stated.num_streams, sizes=sizes)
 
