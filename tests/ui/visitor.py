@@ -98,7 +98,7 @@ class Visitor:
         page.get_by_role("button", name="Trigger").first.click()
         dialog = page.get_by_role("dialog")
         dialog.get_by_role("button", name="Trigger").click()
-        expect(dialog).to_be_hidden()
+        expect(dialog).to_be_hidden(timeout=_PAGE_MS)
         self._did(f"triggered {dag_id}")
 
     def approve(self, dag_id: str, run_id: str, task_id: str) -> None:
