@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from kafka_migration.cli.commands import run
 from kafka_migration.cli.commands.run import Look, MirrorProcess
 from kafka_migration.domain.errors import ClusterUnreachable, CouldNotFindOut, MigrationError, TakenOver
+from tests.waiting import wait_until
 
 OURS, BOTH = {"ours": True}, {"ours": True, "theirs": True}
 
@@ -82,3 +84,19 @@ def test_mirror_that_keeps_dying_is_given_up_and_steps_that_wait_name_it(monkeyp
     mirror.require_ours()
     with pytest.raises(CouldNotFindOut, match="died 5 times in a row, last with exit code 3"):
         mirror.require()
+
+
+def test_nothing_stands_amid_a_question_and_the_mirror_goes_on_meanwhile(tmp_path: Path) -> None:
+    log, ended = list[str](), tmp_path / "ended"
+    mirror = MirrorProcess(Path("plan.yaml"), master=None, log=log.append, look=Played().look)
+    # More than a pipe holds.
+    text = f"for n in range(30_000): print('line', n)\nopen({str(ended)!r}, 'w')"
+    mirror._arguments = [sys.executable, "-c", text]
+    with mirror:
+        with mirror.quiet():
+            mirror.start()
+            wait_until(ended.exists, "it waits for somebody who reads")
+            assert not log
+        mirror.wait(180)
+    assert log[-1] == "line 29999"
+    assert len(log) >= run._KEPT_LINES

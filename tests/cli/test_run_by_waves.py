@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,9 @@ class NoMirror:
         pass
 
     require_ours = start
+
+    def quiet(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 @pytest.fixture

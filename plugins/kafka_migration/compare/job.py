@@ -43,6 +43,8 @@ _WAVES_AT_ONCE = 2
 _MOST_BYTES, _LEAST_BYTES = 256 << 20, 16 << 20
 #: By so much of it a share may be smaller or larger than the others of its wave.
 _UNEVEN = 0.2
+#: A segment is cut if it is so many times as large as a share.
+_CUT = 1.5
 #: As far as nothing was read of a topic.
 _BYTES_AN_OFFSET = 1000.0
 #: After so many failed jobs the cluster is the trouble, not a segment.
@@ -219,9 +221,16 @@ class _Work:
                 self._late.append(part)
                 continue
             weight, room = self._weight(part), most - size
-            if weight > room + _UNEVEN * most and (rest := self._cut(part, room / weight)):
-                part, weight = rest[0], room
-                self._waiting.appendleft(rest[1])
+            if weight > room + _UNEVEN * most:
+                # Batches that a cut goes through are compared by their records, which takes longer.
+                if weight > _CUT * most and (rest := self._cut(part, room / weight)):
+                    part, weight = rest[0], room
+                    self._waiting.appendleft(rest[1])
+                elif share:
+                    self._waiting.appendleft(part)
+                    shares.append(share)
+                    share, size = [], 0.0
+                    continue
             share.append(part)
             size += weight
             if size >= (1 - _UNEVEN) * most:

@@ -7,8 +7,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack, suppress
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -40,6 +41,9 @@ _BETWEEN_STARTS_SECONDS = 5.0
 #: A mirror that ran for so long did not die of its set-up.
 _LONG_SECONDS = 60.0
 _CLEAN_END_SECONDS = 30.0
+_LAST_LINES_SECONDS = 1.0
+#: Of what the mirror prints while a person is asked, so many lines are kept: the last ones.
+_KEPT_LINES = 100
 
 #: The attempts to mirror the link (True while one runs), and the plan that the mirror goes by, for people.
 Look = tuple[dict[str, bool], str]
@@ -220,7 +224,8 @@ class _Walk:
                 remedy=f"{passing.command(gate, wave, self._plan)}, then run this again",
                 wave=wave,
             )
-        approve(gate, self._plan, wave=wave or None)
+        with self.mirror.quiet():
+            approve(gate, self._plan, wave=wave or None)
 
 
 def _done(ctx: Context) -> str:
@@ -253,8 +258,7 @@ def _done(ctx: Context) -> str:
 
 
 class MirrorProcess:
-    """Runs the mirror of ``plan``, and starts it again when it dies; ends it on exit. Its output goes to this process's
-    standard error."""
+    """Runs the mirror of ``plan``, and starts it again when it dies; ends it on exit. What it prints is logged."""
 
     def __init__(
         self,
@@ -269,9 +273,11 @@ class MirrorProcess:
         self._arguments += ["--master", master] if master else []
         self._log, self._look = log, look
         self._thread: threading.Thread | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[str] | None = None
         self._ending, self._ended = threading.Event(), threading.Event()
         self._problem: MigrationError | None = None
+        self._printing = threading.Lock()
+        self._kept: deque[str] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -292,6 +298,19 @@ class MirrorProcess:
         """Raise TakenOver if another mirror runs instead: whoever started that one goes on with the migration."""
         if isinstance(self._problem, TakenOver):
             raise self._problem
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """What the mirror prints while the block runs is logged behind it: else it would stand amid a question."""
+        with self._printing:
+            self._kept = deque(maxlen=_KEPT_LINES)
+        try:
+            yield
+        finally:
+            with self._printing:
+                kept, self._kept = self._kept or (), None
+                for line in kept:
+                    self._log(line)
 
     def wait(self, seconds: float) -> None:
         """Return once it has ended for good, or after ``seconds``."""
@@ -347,14 +366,28 @@ class MirrorProcess:
             process = leash.start(
                 self._arguments,
                 stdin=subprocess.DEVNULL,
-                stdout=sys.stderr,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                encoding="utf-8",
+                errors="replace",
                 # The mirror asks no gate, so it needs no approval key.
                 env=without_keys(os.environ),
             )
             self._process = process
             if self._ending.is_set():
                 process.terminate()
-            return process.wait()
+            # Read on whoever is asked what: the mirror would stand still behind a pipe that is full.
+            printing = threading.Thread(target=self._print, args=(process.stdout,), name="mirror output", daemon=True)
+            printing.start()
+            code = process.wait()
+        # A JVM that has not ended yet may hold the pipe.
+        printing.join(timeout=_LAST_LINES_SECONDS)
+        return code
+
+    def _print(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            with self._printing:
+                (self._log if self._kept is None else self._kept.append)(line.rstrip("\n"))
 
 
 def _problem(text: str) -> CouldNotFindOut:
