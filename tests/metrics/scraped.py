@@ -65,12 +65,12 @@ class Prometheus:
         """The series of an instant query."""
         return list(self._get("query", query=expression)["result"])
 
-    def alerts(self, state: str) -> set[Alert]:
-        """The alerts in that state."""
+    def firing(self) -> set[Alert]:
+        """The alerts that fire now."""
         return {
             (alert["labels"]["alertname"].removeprefix(_PREFIX), alert["labels"].get("migration", ""))
             for alert in self._get("alerts")["alerts"]
-            if alert["state"] == state
+            if alert["state"] == "firing"
         }
 
     def is_up(self) -> bool:
@@ -98,7 +98,7 @@ class Notes:
 
     def look(self, prometheus: Prometheus, expected: set[Alert], began: float) -> set[Alert]:
         """What fires now; what should not is noted."""
-        now = prometheus.alerts("firing")
+        now = prometheus.firing()
         for alert in now - self.fired.keys():
             self.fired[alert] = round(time.monotonic() - began)
             _say(f"  after {self.fired[alert]} s: {alert[0]} of {alert[1] or 'nobody'}")
@@ -119,10 +119,10 @@ def main() -> int:
         stack.callback(ports.release)
         nobody, exporter, web = ports
         here, there = source.bootstrap_servers, target.bootstrap_servers
-        well, killed, lossy = (_migration(folder, kind, here, there) for kind in _WRITTEN)
+        well, killed, lossy = written = [_migration(folder, kind, here, there) for kind in _WRITTEN]
         away = _migration(folder, "away", here, f"{HOST}:{nobody}")
         stack.enter_context(_load(here))
-        for migration in (well, killed, lossy):
+        for migration in written:
             migration.run("create")
         victim, _ = stack.enter_context(killed.mirroring())
         for migration in (well, lossy):
@@ -133,11 +133,11 @@ def main() -> int:
         )
         well.run("validate", "--master", "local[1]")
         well.run("cutover")
-        prometheus = stack.enter_context(_scraped(program, folder, exporter, web, [well, killed, lossy, away]))
+        prometheus = stack.enter_context(_scraped(program, folder, exporter, web, [*written, away]))
         notes, began = Notes(), time.monotonic()
-        names = "|".join(migration.name for migration in (well, killed, lossy))
+        names = "|".join(migration.name for migration in written)
         running_now = f'kafka_migration_mirror_state{{state="running",migration=~"{names}"}} == 1'
-        wait_until(lambda: len(prometheus.query(running_now)) == 3, "not every mirror is seen to run")
+        wait_until(lambda: len(prometheus.query(running_now)) == len(written), "not every mirror is seen to run")
 
         _say("nothing is wrong yet, but for the one whose target is away")
         unread = ("Unread", away.name)

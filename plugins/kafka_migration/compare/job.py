@@ -41,7 +41,7 @@ _SHARES_PER_SLOT = 4
 _WAVES_AT_ONCE = 2
 #: Of a share, on one side: half a minute of work at the most, and no less than is worth a task.
 _MOST_BYTES, _LEAST_BYTES = 256 << 20, 16 << 20
-#: By so much of it a share may be smaller or larger than the others of its wave.
+#: By such a part a share may be larger than it should be; with so much less it is full.
 _UNEVEN = 0.2
 #: A segment is cut if it is so many times as large as a share.
 _CUT = 1.5
