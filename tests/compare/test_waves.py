@@ -189,7 +189,8 @@ def test_large_segments_are_read_in_parts_and_are_whole_again(reading, monkeypat
     again, waves = reading(obey, _ranges(partitions=2, segments=1), on_read=told.extend)
     parts = [share for wave in waves for share in wave]
     assert told == again
-    assert [(one.tp, one.start, one.end, one.source.rows) for one in again] == [
+    # Which of two waves that are under way at once ends first is chance.
+    assert sorted((one.tp, one.start, one.end, one.source.rows) for one in again) == [
         (one.tp, one.start, one.end, one.source.rows) for one in found
     ]
     for one in again:
