@@ -9,6 +9,7 @@ import pyspark
 import pytest
 
 from kafka_migration.copy import spark
+from kafka_migration.copy.orders import Limits, TaskOrders
 from kafka_migration.copy.task import task
 from kafka_migration.domain.errors import CouldNotFindOut, MigrationError, NotAuthorized
 from kafka_migration.domain.types import Receipt
@@ -33,6 +34,19 @@ RECEIPT = Receipt(
 )
 
 
+SECRETS = {"bootstrap_servers": "b:9092", "sasl_plain_password": "hunter2"}
+ORDERS = TaskOrders(
+    link="l",
+    round_id=1,
+    seconds=1.0,
+    commands_from=0,
+    assignments=(),
+    limits=Limits(),
+    source=SECRETS,
+    target=SECRETS,
+)
+
+
 class Attempt:
     """Spark's context of a task."""
 
@@ -43,15 +57,15 @@ class Attempt:
         return self._number
 
 
-def _rows(orders: list[object]) -> list[dict[str, object]]:
-    frame = pyarrow.RecordBatch.from_pydict({"id": list(range(len(orders)))})
-    return [row for batch in spark._in_task(orders)(iter([frame])) for row in batch.to_pylist()]  # type: ignore[arg-type]
+def _rows() -> list[dict[str, object]]:
+    frame = pyarrow.RecordBatch.from_pydict({"id": [0]})
+    return [row for batch in spark._in_task(ORDERS)(iter([frame])) for row in batch.to_pylist()]
 
 
 def test_receipt_comes_back_as_it_was_sent(monkeypatch):
     monkeypatch.setattr(task, "run_task", lambda orders: [RECEIPT])
     monkeypatch.setattr(pyspark.TaskContext, "get", lambda: Attempt(0))
-    (row,) = _rows([object()])
+    (row,) = _rows()
     assert row.pop("error") == ""
     assert Receipt(**row) == RECEIPT  # type: ignore[arg-type]
     assert set(row) == {f.name for f in fields(Receipt)} - {"executor"}
@@ -62,7 +76,7 @@ def test_error_of_a_task_comes_back_whole(monkeypatch):
         raise NotAuthorized("source", "Read", "topic t")
 
     monkeypatch.setattr(task, "run_task", fail)
-    (row,) = _rows([object()])
+    (row,) = _rows()
     again = spark._revive(str(row["error"]))
     assert isinstance(again, NotAuthorized)
     assert again.resource == "topic t"
@@ -76,7 +90,7 @@ def test_second_attempt_of_a_task_copies_nothing_and_is_left_to_a_fence(monkeypa
 
     monkeypatch.setattr(task, "run_task", copy)
     monkeypatch.setattr(pyspark.TaskContext, "get", lambda: Attempt(1))
-    (row,) = _rows([object()])
+    (row,) = _rows()
     error = spark._revive(str(row["error"]))
     assert isinstance(error, CouldNotFindOut)
     assert "attempt 1" in error.message
@@ -106,18 +120,5 @@ def test_session_that_would_run_a_task_again_is_refused_also_where_nobody_set_an
 
 
 def test_orders_show_no_credentials_and_survive_a_process_boundary():
-    from kafka_migration.copy.orders import Limits, TaskOrders
-
-    secrets = {"bootstrap_servers": "b:9092", "sasl_plain_password": "hunter2"}
-    orders = TaskOrders(
-        link="l",
-        round_id=1,
-        seconds=1.0,
-        commands_from=0,
-        assignments=(),
-        limits=Limits(),
-        source=secrets,
-        target=secrets,
-    )
-    assert "hunter2" not in repr(orders)
-    assert pickle.loads(pickle.dumps(orders)) == orders
+    assert "hunter2" not in repr(ORDERS)
+    assert pickle.loads(pickle.dumps(ORDERS)) == ORDERS
