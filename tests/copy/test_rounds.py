@@ -272,6 +272,28 @@ def test_reason_to_wait_that_becomes_another_one_is_noted_while_the_epoch_runs(
     assert run.fences.made == [{TP}]
 
 
+def test_how_much_was_copied_is_shown_again_once_it_is_more(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "_SHOWN_SECONDS", 0.0)
+    at, looks = [0], [0]
+
+    def progress() -> health.Progress:
+        looks[0] += 1
+        return {TP: (Position(source=at[0], target=1, fence=1, records=at[0]), {"x": "run", "b": 0, "at": 0})}
+
+    def copies(orders: TaskOrders) -> list[Receipt]:
+        for at[0] in (0, 5, 7):
+            seen = looks[0]
+            wait_until(lambda: looks[0] > seen + 3, "it was looked at")  # noqa: B023 - it is waited for here
+        return copied()(orders)
+
+    monkeypatch.setattr(run.link, "progress", progress)
+    run.mirror(copies, copied())
+    assert [line for line in run.told if "source offsets copied" in line] == [
+        "round 1: 5 source offsets copied",
+        "round 1: 7 source offsets copied",
+    ]
+
+
 def test_partition_that_its_task_halted_is_noted_as_halted_and_the_other_goes_on(run: Run) -> None:
     end = run.mirror(copied(first=Stand.HALTED), copied())
     assert run.link.halts()[TP].reason == Halt.FOREIGN_WRITER

@@ -55,7 +55,7 @@ class Round:
         self.ends: Mapping[TopicPartition, int] = {}
         self.begun = 0
         self.pace, self.is_long_enough = Pace(self.positions, seconds), False
-        self.shown_at = time.monotonic()
+        self.shown, self.shown_at = 0, time.monotonic()
         self.rare_look_at, self.tasks_at = self.shown_at + seconds, self.shown_at + _TASKS_SECONDS
         self.ends_at = self.shown_at + orders[0].seconds
 
@@ -342,8 +342,10 @@ class RoundWatch:
                     self.link.recall(orders[0].round_id)
             else:
                 if time.monotonic() - copy_round.shown_at > _SHOWN_SECONDS:
-                    copy_round.shown_at = time.monotonic()
-                    self.log(f"round {number}: {copy_round.copied():,} source offsets copied")
+                    copied, copy_round.shown_at = copy_round.copied(), time.monotonic()
+                    if copied != copy_round.shown:
+                        self.log(f"round {number}: {copied:,} source offsets copied")
+                    copy_round.shown = copied
         if wrong:
             raise wrong[0]
 
