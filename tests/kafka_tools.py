@@ -271,14 +271,18 @@ def delete_topic(servers: str, topic: str) -> None:
     wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, f"{topic} deleted")
 
 
-def produce_transaction(servers: str, topic: str, values: Iterable[bytes]) -> None:
-    """Produce `values` in one committed transaction."""
+def produce_transaction(servers: str, topic: str, values: Iterable[bytes], *, commit: bool = True) -> None:
+    """Produce `values` in one transaction, which is committed, or else aborted."""
     producer = confluent_kafka.Producer({"bootstrap.servers": servers, "transactional.id": f"tests-{uuid.uuid4()}"})
     producer.init_transactions(30)
     producer.begin_transaction()
     for value in values:
         producer.produce(topic, value)
-    producer.commit_transaction(30)
+    if commit:
+        producer.commit_transaction(30)
+    else:
+        producer.flush(30)
+        producer.abort_transaction(30)
 
 
 @lru_cache(maxsize=4)

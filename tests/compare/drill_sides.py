@@ -3,15 +3,18 @@
 import random
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from kafka_migration.compare.explain.drill import Scope
-from kafka_migration.compare.explain.log import Chunk, Chunks
+from kafka_migration.compare.explain.log import Chunks, LogReader
 from kafka_migration.compare.request import PartitionRange
 from kafka_migration.compare.runs import Runs
 from kafka_migration.domain.offset_map import Run
-from kafka_migration.domain.types import TopicPartition
-from kafka_migration.wire.batch import parse_header
-from tests.mutation.logs import Content, Log
+from kafka_migration.domain.types import PartitionEnds, TopicPartition
+from tests.compare.made_sides import MadeClient
+from tests.compare.made_sides import log_of as answers_of
+from tests.mutation.logs import Content, Log, log_of
+from tests.wire.made import made_batch
 
 TOPIC = "drilled"
 NOW = 1_700_000_000_000
@@ -26,8 +29,13 @@ class Side:
         self._logs, self._ends = logs, ends or {}
         self.asked: list[tuple[int, int, int]] = []
 
-    def chunks(self, tp: TopicPartition, start: int, end: int) -> Chunks:
+    def chunks(self, tp: TopicPartition, start: int, end: int, **options: Any) -> Chunks:
         self.asked.append((tp.partition, start, end))
+        # Behind them, so that nobody waits for more.
+        answers = answers_of([*self._batches(tp, start, end), made_batch([b"behind"], base_offset=end)], end=2**62)
+        return LogReader(MadeClient(answers), committed=False).chunks(tp, start, end, **options)  # type: ignore[arg-type]
+
+    def _batches(self, tp: TopicPartition, start: int, end: int) -> Iterator[bytes]:
         log = self._logs[tp.partition]
         at = 0
         for section, gap in zip(log.sections, log.gaps, strict=True):
@@ -36,12 +44,11 @@ class Side:
                 if start < at + one.count and at < end:
                     batch = bytearray(one.to_append())
                     struct.pack_into(">q", batch, 0, at)
-                    yield Chunk(parse_header(batch), memoryview(batch), start, end)
+                    yield bytes(batch)
                 at += one.count
 
-    def ends(self, tp: TopicPartition) -> tuple[int, int]:
-        log = self._logs[tp.partition]
-        return 0, self._ends.get(tp.partition, end_of(log))
+    def ends(self, tp: TopicPartition) -> PartitionEnds:
+        return PartitionEnds(start=0, end=self._ends.get(tp.partition, end_of(self._logs[tp.partition])))
 
 
 class Sparse:
@@ -50,18 +57,16 @@ class Sparse:
     def __init__(self, records: Mapping[int, Content], end: int) -> None:
         self.records, self.end = dict(records), end
 
-    def chunks(self, tp: TopicPartition, start: int, end: int) -> Chunks:
+    def chunks(self, tp: TopicPartition, start: int, end: int, **options: Any) -> Chunks:
         for at in sorted(self.records):
             if start <= at < end:
-                yield from Side({tp.partition: _alone(self.records[at], at)}).chunks(tp, start, end)
+                yield from Side({tp.partition: _alone(self.records[at], at)}).chunks(tp, at, at + 1, **options)
 
-    def ends(self, tp: TopicPartition) -> tuple[int, int]:
-        return 0, self.end
+    def ends(self, _tp: TopicPartition) -> PartitionEnds:
+        return PartitionEnds(start=0, end=self.end)
 
 
 def _alone(content: Content, at: int) -> Log:
-    from tests.mutation.logs import log_of
-
     return log_of([content], [1], gaps=at)
 
 

@@ -103,7 +103,15 @@ def _on_target(log: Mapping[int, Content], end: int) -> Sparse:
 
 
 def _drilled(source: Sparse, target: Sparse, it: PartitionRange, *, mirrored: int = 0) -> Found:
-    drill = Drill(source, target, [it], examples=5, now_ms=lambda: LATER, mirrored=lambda _: mirrored)
+    drill = Drill(
+        source,
+        target,
+        [it],
+        examples=5,
+        now_ms=lambda: LATER,
+        mirrored=lambda _: mirrored,
+        ends=lambda side, tp: (source if side == SOURCE else target).ends(tp),
+    )
     return drill.topic([Scope(range=it, spans=((0, it.source_end),))])
 
 

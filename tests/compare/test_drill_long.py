@@ -150,7 +150,7 @@ def _watch_held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def watched(self: Stream, count: int) -> bool:
         filled = fill(self, count)
-        held.append(sum(len(one.rest) for one in self.ready))
+        held.append(sum(one.size for one in self.ready))
         return filled
 
     monkeypatch.setattr(Stream, "fill", watched)

@@ -171,10 +171,11 @@ def test_reason_names_the_root_and_hides_secrets():
 
 @pytest.mark.parametrize("forbidden", ["mirror", "wire", "state", "copy"])
 def test_reader_shares_no_code_with_the_mirror(forbidden):
-    """Not even by way of others: seen in a process that has loaded all that record level loads."""
+    """Not even by way of others: seen in a process that has loaded all that a validation loads."""
     load = (
         "import sys; from kafka_migration.compare import task; from kafka_migration.compare.records import compacted,"
-        " confirm; from kafka_migration.compare.decode import compiled, plain; print(*sys.modules)"
+        " confirm; from kafka_migration.compare.decode import compiled, plain; from kafka_migration.compare.explain"
+        " import drill, matching; print(*sys.modules)"
     )
     done = subprocess.run(
         [sys.executable, "-c", load],

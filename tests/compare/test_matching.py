@@ -1,11 +1,12 @@
 """Maps that are found from both logs: in memory, with what a copier that is killed does to its copy."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 
 from kafka_migration.compare.explain import matching
-from kafka_migration.compare.explain.log import Chunk, Chunks
+from kafka_migration.compare.explain.log import Chunks
 from kafka_migration.compare.explain.matching import Match, Mismatch, match
 from kafka_migration.compare.explain.stream import Stream
 from kafka_migration.domain.offset_map import Run
@@ -24,9 +25,9 @@ class Only:
     def __init__(self, log: Log, aborted: Sequence[int]) -> None:
         self._side, self._aborted = Side({0: log}), aborted
 
-    def chunks(self, tp: TopicPartition, start: int, end: int) -> Chunks:
-        for chunk in self._side.chunks(tp, start, end):
-            if not (isinstance(chunk, Chunk) and chunk.first in self._aborted):
+    def chunks(self, tp: TopicPartition, start: int, end: int, **options: Any) -> Chunks:
+        for chunk in self._side.chunks(tp, start, end, **options):
+            if chunk.first not in self._aborted:
                 yield chunk
 
 

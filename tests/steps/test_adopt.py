@@ -58,8 +58,8 @@ class Reader:
     def __init__(self, logs: Mapping[str, Log]) -> None:
         self._logs = logs
 
-    def chunks(self, tp: TopicPartition, start: int, end: int) -> Chunks:
-        return Side({tp.partition: self._logs[tp.topic]}).chunks(tp, start, end)
+    def chunks(self, tp: TopicPartition, start: int, end: int, **options: Any) -> Chunks:
+        return Side({tp.partition: self._logs[tp.topic]}).chunks(tp, start, end, **options)
 
     def uncommitted(self) -> Reader:
         return self

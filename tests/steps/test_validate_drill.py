@@ -99,7 +99,7 @@ def test_partition_of_which_only_unread_segments_are_unequal_is_not_looked_into(
 
 
 class _Credulous:
-    """A search that takes whatever differs for compacted away, as a mirror that misreads its logs might."""
+    """A search that takes whatever differs for compacted away."""
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
 
@@ -112,7 +112,7 @@ class _Credulous:
 
 
 @pytest.mark.parametrize("readings", [2, 100])
-def test_what_the_mirrors_code_takes_for_compacted_is_read_again_whole_and_judged_by_that_alone(
+def test_what_a_search_takes_for_compacted_is_read_again_whole_and_judged_by_that_alone(
     lab: Lab, readings: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab.source.alter_configs(TP.topic, set={"cleanup.policy": "compact"})

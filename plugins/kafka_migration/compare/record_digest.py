@@ -25,22 +25,41 @@ KEY_IS_NULL, VALUE_IS_NULL, HEADERS_FROM, LACKING_FROM = 1, 2, 2, 34
 """Bits of a record's flags; the count of headers stands from bit 2 on, and of those without a value from bit 34 on."""
 P1, P2, P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
 P4, P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
-_PLACE = struct.Struct("<i")
+_PLACE, _LONG = struct.Struct("<i"), struct.Struct("<q")
 
 xxh64 = xxhash.xxh64_intdigest
 
 
-def with_header(content: int, name: bytes | memoryview, value: bytes | memoryview | None) -> int:
-    """The chain, continued by a header."""
-    content = xxh64(name, content)
-    return content if value is None else xxh64(value, content)
+def key_hash(key: bytes | memoryview | None) -> int:
+    """The chain's first link, over a record's key."""
+    return SEED if key is None else int(xxh64(key, SEED))
 
 
-def with_lacking(content: int, places: Iterable[int]) -> int:
-    """The chain, continued by the places of headers without a value, behind all headers."""
-    for place in places:
+def content_hash(
+    key: bytes | memoryview | None,
+    value: bytes | memoryview | None,
+    headers: Iterable[tuple[bytes | memoryview, bytes | memoryview | None]],
+) -> tuple[int, int]:
+    """The chain over a record's key, value and headers, and its flags."""
+    content = key_hash(key)
+    content = content if value is None else xxh64(value, content)
+    flags = (KEY_IS_NULL if key is None else 0) | (VALUE_IS_NULL if value is None else 0)
+    lacking: list[int] = []
+    for place, (name, held) in enumerate(headers):
+        content = xxh64(name, content)
+        flags += 1 << HEADERS_FROM
+        if held is None:
+            lacking.append(place)
+        else:
+            content = xxh64(held, content)
+    for place in lacking:
         content = xxh64(_PLACE.pack(place), content)
-    return content
+    return content, flags + (len(lacking) << LACKING_FROM)
+
+
+def record_hash(time: int, content: int, flags: int) -> int:
+    """The hash of one record: its timestamp (ms), and what :func:`content_hash` makes of it."""
+    return int(xxh64(_LONG.pack(flags), xxh64(_LONG.pack(time), content)))
 
 
 def record_hashes(contents: Any, times: Any, flags: Any) -> Any:

@@ -12,13 +12,14 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from kafka_migration.compare.digests import SOURCE
 from kafka_migration.compare.explain.drill import Drill, Found, Scope
 from kafka_migration.compare.explain.log import LogReader
 from kafka_migration.compare.explain.result import Drilled
 from kafka_migration.compare.request import PartitionRange
 from kafka_migration.compare.result import Equality, PartitionResult
 from kafka_migration.domain.errors import MigrationError
-from kafka_migration.domain.types import TopicPartition
+from kafka_migration.domain.types import PartitionEnds, TopicPartition
 
 if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
@@ -59,7 +60,7 @@ def to_read_again(
     """Those of ``ranges`` to be read again, since compaction may have taken records from one side while they were read.
 
     None of the others: there, either nothing differs, or compaction does not explain it. It is for the reading to
-    decide, by its own rule: nothing that was found out here, with the mirror's own code, is left out of it.
+    decide, by its own rule: nothing that was found out here is left out of it.
     """
     # What is not read on both sides is INCONCLUSIVE, whatever compaction explains of the rest.
     scopes = [scope for scope in _scopes(ranges, results) if scope.range.by_key and not scope.unread]
@@ -120,6 +121,7 @@ def _drilled(ctx: Context, ranges: Sequence[PartitionRange], scopes: Sequence[Sc
                 private=settings.private_payloads,
                 until=ctx.clock.monotonic() + _SECONDS,
                 mirrored=partial(_mirrored, ctx),
+                ends=partial(_ends, ctx),
                 clock=ctx.clock.monotonic,
                 now_ms=lambda: int(ctx.clock.now().timestamp() * 1000),
             )
@@ -135,6 +137,12 @@ def _mirrored(ctx: Context, tp: TopicPartition) -> int:
     """Up to which source offset a partition is mirrored by now, at least."""
     position = ctx.link.positions().get(tp)
     return 0 if position is None else position.source
+
+
+def _ends(ctx: Context, side: str, tp: TopicPartition) -> PartitionEnds:
+    """Where a partition's log begins and ends by now, as the drill-down reads that side."""
+    found = ctx.origin.ends([tp], committed=True) if side == SOURCE else ctx.destination.ends([tp])
+    return found[tp]
 
 
 def _differing(found: Found, tp: TopicPartition) -> int:

@@ -10,17 +10,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-from kafka_migration.compare.record_digest import (
-    HEADERS_FROM,
-    KEY_IS_NULL,
-    LACKING_FROM,
-    SEED,
-    VALUE_IS_NULL,
-    record_hashes,
-    with_header,
-    with_lacking,
-    xxh64,
-)
+from kafka_migration.compare.record_digest import content_hash, key_hash, record_hashes
 
 KERNEL_VARIABLE = "KAFKA_MIGRATION_KERNEL"
 COMPILED, PLAIN = "numba", "python"
@@ -106,18 +96,9 @@ def columns_of(records: Iterable[Record]) -> Columns:
 
     rows: list[tuple[int, int, int, int, int, int]] = []
     for offset, time, key, value, headers in records:
-        of_key = SEED if key is None else xxh64(key, SEED)
-        content = of_key if value is None else xxh64(value, of_key)
-        flags = (KEY_IS_NULL if key is None else 0) | (VALUE_IS_NULL if value is None else 0)
-        lacking: list[int] = []
-        for place, (name, held) in enumerate(headers):
-            content = with_header(content, name, held)
-            flags += 1 << HEADERS_FROM
-            if held is None:
-                lacking.append(place)
-        flags += len(lacking) << LACKING_FROM
+        content, flags = content_hash(key, value, headers)
         size = (0 if key is None else len(key)) + (0 if value is None else len(value))
-        rows.append((offset, with_lacking(content, lacking), size, time, flags, of_key))
+        rows.append((offset, content, size, time, flags, key_hash(key)))
     columns = list(zip(*rows, strict=True)) or [()] * 6
     kinds = (np.int64, np.uint64, np.int64, np.int64, np.int64, np.uint64)
     offsets, contents, sizes, times, flags_, keys = map(np.array, columns, kinds)

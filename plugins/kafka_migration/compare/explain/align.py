@@ -20,15 +20,15 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from kafka_migration.compare.digests import SOURCE, TARGET
-from kafka_migration.compare.explain.fields import Record, is_likely_the_same
+from kafka_migration.compare.explain.fields import is_likely_the_same
 from kafka_migration.compare.explain.left import Left, Leftovers
+from kafka_migration.compare.explain.log import Chunk, Entry
 from kafka_migration.compare.explain.places import Places
 from kafka_migration.compare.explain.stream import Stream
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from kafka_migration.compare.explain.log import Chunk
     from kafka_migration.compare.explain.stream import Digests
 
     Indices = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -64,15 +64,15 @@ class Follower(ABC):
         """Two whole batches hold the same bytes."""
 
     @abstractmethod
-    def _stood(self, mine: Record, its: Record) -> None:
+    def _stood(self, mine: Entry, its: Entry) -> None:
         """Two records are equal."""
 
     @abstractmethod
-    def _keep(self, ones: Sequence[Record], others: Sequence[Record]) -> None:
+    def _keep(self, ones: Sequence[Entry], others: Sequence[Entry]) -> None:
         """What each side has alone, between two records that are equal."""
 
     @abstractmethod
-    def _one_after_the_other(self, ones: Iterator[Record], others: Iterator[Record]) -> None:
+    def _one_after_the_other(self, ones: Iterator[Entry], others: Iterator[Entry]) -> None:
         """The same of rows that may be long."""
 
     def by_content(self, *, opens_unread: bool = False, ends_unread: bool = False) -> None:
@@ -113,7 +113,7 @@ class Follower(ABC):
         one, other = self._source.ready, self._target.ready
         while one and other:
             a, b = one[0], other[0]
-            if a[1] != b[1] or a[2] != b[2]:
+            if a.digest != b.digest:
                 return
             one.popleft()
             other.popleft()
@@ -170,10 +170,10 @@ class Follower(ABC):
         else:
             self._one_after_the_other(*self._each(count, count_there))
 
-    def _take(self, count: int, count_there: int) -> tuple[list[Record], list[Record]]:
+    def _take(self, count: int, count_there: int) -> tuple[list[Entry], list[Entry]]:
         return self._source.take(count), self._target.take(count_there)
 
-    def _each(self, count: int, count_there: int) -> tuple[Iterator[Record], Iterator[Record]]:
+    def _each(self, count: int, count_there: int) -> tuple[Iterator[Entry], Iterator[Entry]]:
         return self._source.each(count), self._target.each(count_there)
 
     def _is_small(self, count: int, count_there: int) -> bool:
@@ -182,7 +182,7 @@ class Follower(ABC):
             return False
         return count * count_there <= _REFINED and (bool(count and count_there) or max(count, count_there) <= _WHOLE)
 
-    def _differ(self, ones: Sequence[Record], others: Sequence[Record]) -> None:
+    def _differ(self, ones: Sequence[Entry], others: Sequence[Entry]) -> None:
         """Neither of both is where the other is; between them there may be records that are alike."""
         if not ones or not others or len(ones) * len(others) > _REFINED:
             self._keep(ones, others)
@@ -191,8 +191,8 @@ class Follower(ABC):
         else:
             self._refine(ones, others)
 
-    def _refine(self, ones: Sequence[Record], others: Sequence[Record]) -> None:
-        contents = [record.content for record in ones], [record.content for record in others]
+    def _refine(self, ones: Sequence[Entry], others: Sequence[Entry]) -> None:
+        contents = [entry.digest for entry in ones], [entry.digest for entry in others]
         for tag, low, high, low_there, high_there in SequenceMatcher(None, *contents, autojunk=False).get_opcodes():
             if tag != "equal":
                 self._keep(ones[low:high], others[low_there:high_there])
@@ -221,7 +221,7 @@ class Aligner(Follower):
             there = self._place_of_next()
             if here == there:
                 one, other = mine.ready.popleft(), theirs.ready.popleft()
-                if one.content != other.content:
+                if one.digest != other.digest:
                     self._keep([one], [other])
             elif here < there:
                 self._keep(mine.take(1), [])
@@ -236,23 +236,24 @@ class Aligner(Follower):
         return -1 if place is None else place
 
     def _twins(self, one: Chunk, other: Chunk) -> None:
-        last = one.header.records - 1
+        last = one.count - 1
         if self._stands(one.first, other.first) and self._stands(one.first + last, other.first + last):
             self._is_misplaced = False
             return
-        for mine, its in zip(one.records(), other.records(), strict=True):
+        for mine, its in zip(one.entries(), other.entries(), strict=True):
             self._stood(mine, its)
 
     def _stands(self, source: int, target: int) -> bool:
         return self._places.source_of(target) == source
 
-    def _stood(self, mine: Record, its: Record) -> None:
+    def _stood(self, mine: Entry, its: Entry) -> None:
         """Both are equal: check that they stand where the map has them."""
         if self._stands(mine.offset, its.offset):
             self._is_misplaced = False
         elif not self._ahead and not self._is_misplaced:
             self._is_misplaced = True
-            self._left.misplaced.append((Left.of(SOURCE, mine, self._places), Left.of(TARGET, its, self._places)))
+            pair = Left.of(SOURCE, mine.record, self._places), Left.of(TARGET, its.record, self._places)
+            self._left.misplaced.append(pair)
 
     def _leave_behind(self, ones: Digests, others: Digests) -> None:
         """What stands before the point from which both go on alike."""
@@ -262,17 +263,17 @@ class Aligner(Follower):
         count, count_there = (sum(1 for _ in records) for records in self._each(len(ones), len(others)))
         self._ahead += count_there - count
 
-    def _one_after_the_other(self, ones: Iterator[Record], others: Iterator[Record]) -> None:
+    def _one_after_the_other(self, ones: Iterator[Entry], others: Iterator[Entry]) -> None:
         """Long rows that each side has alone: their first records whole, of the others only that there are such."""
         self._keep(_first_of(ones), _first_of(others))
-        for side, records, step in ((SOURCE, ones, -1), (TARGET, others, 1)):
-            for record in records:
-                self._left.add_to_row(side, self._tp, record)
+        for side, entries, step in ((SOURCE, ones, -1), (TARGET, others, 1)):
+            for entry in entries:
+                self._left.add_to_row(side, self._tp, entry)
                 self._ahead += step
 
-    def _keep(self, ones: Sequence[Record], others: Sequence[Record]) -> None:
-        mine = [Left.of(SOURCE, record, self._places) for record in ones]
-        theirs = [Left.of(TARGET, record, self._places) for record in others]
+    def _keep(self, ones: Sequence[Entry], others: Sequence[Entry]) -> None:
+        mine = [Left.of(SOURCE, entry.record, self._places) for entry in ones]
+        theirs = [Left.of(TARGET, entry.record, self._places) for entry in others]
         for one, other in _pairs(mine, theirs):
             one.twin, other.twin = other, one
         self._ahead += len(others) - len(ones)
@@ -280,13 +281,13 @@ class Aligner(Follower):
             self._left.add(left)
 
 
-def _swapped(ones: Sequence[Record], others: Sequence[Record]) -> list[int]:
+def _swapped(ones: Sequence[Entry], others: Sequence[Entry]) -> list[int]:
     """Which two changed places, if nothing else differs: both are out of order, while a matcher would see one that
     moved."""
     if len(ones) != len(others):
         return []
-    differ = [n for n, (mine, its) in enumerate(zip(ones, others, strict=True)) if mine.content != its.content]
-    return differ if len(differ) == 2 and ones[differ[0]].content == others[differ[1]].content else []
+    differ = [n for n, (mine, its) in enumerate(zip(ones, others, strict=True)) if mine.digest != its.digest]
+    return differ if len(differ) == 2 and ones[differ[0]].digest == others[differ[1]].digest else []
 
 
 def _pairs(ones: Sequence[Left], others: Sequence[Left]) -> Iterator[tuple[Left, Left]]:
@@ -303,21 +304,21 @@ def _pairs(ones: Sequence[Left], others: Sequence[Left]) -> Iterator[tuple[Left,
                 break
 
 
-def _first_of(records: Iterator[Record]) -> list[Record]:
-    found, size = list[Record](), 0
+def _first_of(entries: Iterator[Entry]) -> list[Entry]:
+    found, size = list[Entry](), 0
     while len(found) < _WHOLE and size < _WHOLE_BYTES:
-        record = next(records, None)
-        if record is None:
+        entry = next(entries, None)
+        if entry is None:
             break
-        found.append(record)
-        size += len(record.rest)
+        found.append(entry)
+        size += entry.size
     return found
 
 
-def _are_altered(ones: Iterable[Record], others: Iterable[Record]) -> bool:
+def _are_altered(ones: Iterable[Entry], others: Iterable[Entry]) -> bool:
     """Whether most records are, in their places, those of the other side but for a part."""
     pairs = list(islice(zip(ones, others, strict=False), _SMALLEST_WINDOW))
-    return 2 * sum(is_likely_the_same(one, other) for one, other in pairs) > len(pairs)
+    return 2 * sum(is_likely_the_same(one.record, other.record) for one, other in pairs) > len(pairs)
 
 
 def nearest(ones: Digests, others: Digests, are_ends: tuple[bool, bool]) -> tuple[int, int] | None:

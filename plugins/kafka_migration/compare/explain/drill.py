@@ -13,26 +13,25 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from kafka_migration.compare.digests import SOURCE, TARGET, Digest
 from kafka_migration.compare.explain.align import Aligner, Apart
 from kafka_migration.compare.explain.classes import classify
-from kafka_migration.compare.explain.fields import Record
 from kafka_migration.compare.explain.left import Left, Leftovers, Row, TooMany
-from kafka_migration.compare.explain.log import Chunk, Chunks, HandledLog, Log
+from kafka_migration.compare.explain.log import Chunks, Log
 from kafka_migration.compare.explain.originals import Enough, Originals, OriginalSearch
 from kafka_migration.compare.explain.places import Places, regions
 from kafka_migration.compare.explain.result import Drilled, Example, Fault
 from kafka_migration.compare.explain.stream import Stream
 from kafka_migration.compare.placing import usual_attributes
+from kafka_migration.compare.record_digest import key_hash
 from kafka_migration.compare.records.compacted import BEHIND, NOT_MIRRORED, Missing, Seen, is_explained
 from kafka_migration.compare.request import PartitionRange
 from kafka_migration.domain.errors import MigrationError
-from kafka_migration.domain.types import TopicPartition
-from kafka_migration.wire.batch import CorruptBatch
+from kafka_migration.domain.types import PartitionEnds, TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,11 +83,11 @@ class _Partition:
         """``chunks`` of the target, whose attributes are looked at as they pass."""
         usual = usual_attributes(self.range)
         for chunk in chunks:
-            if isinstance(chunk, Chunk) and chunk.first > self._highest:
+            if chunk.first > self._highest:
                 self._highest = chunk.first
-                odd = chunk.header.attributes & ~usual & 0xFFFF
+                odd = chunk.attributes & ~usual & 0xFFFF
                 if odd:
-                    self._odd_records += chunk.header.records
+                    self._odd_records += chunk.count
                     if len(self._odd_batches) < self._examples:
                         self._odd_batches.append((chunk.first, odd))
             yield chunk
@@ -123,8 +122,8 @@ class _Partition:
 class Drill:
     """Drills into unequal segments. ``pinned`` are all ranges of the validation: where to look for a record.
 
-    ``mirrored`` gives the source offset up to which the target has had a partition's records by now; ``until`` is a
-    monotonic time.
+    ``mirrored`` gives the source offset up to which the target has had a partition's records by now, and ``ends`` by
+    now where a side's log of it begins and ends. ``until`` is a monotonic time.
     """
 
     def __init__(
@@ -136,6 +135,7 @@ class Drill:
         examples: int,
         private: bool = False,
         mirrored: Callable[[TopicPartition], int] = lambda _: 0,
+        ends: Callable[[str, TopicPartition], PartitionEnds] = lambda _side, _tp: PartitionEnds(start=0, end=0),
         until: float = float("inf"),
         clock: Callable[[], float] = time.monotonic,
         now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
@@ -143,8 +143,7 @@ class Drill:
         self._ranges: defaultdict[str, list[PartitionRange]] = defaultdict(list)
         for pinned_range in pinned:
             self._ranges[pinned_range.topic].append(pinned_range)
-        handlers = {topic: ranges[0].handler for topic, ranges in self._ranges.items()}
-        self._logs: dict[str, Log] = {SOURCE: HandledLog(source, handlers.get), TARGET: target}
+        self._source_log, self._target_log, self._ends = source, target, ends
         self._examples, self._private, self._until = examples, private, until
         self._clock, self._now_ms, self._mirrored = clock, now_ms, mirrored
 
@@ -183,7 +182,7 @@ class Drill:
             )
         except _Late:
             return f"no time was left to look at all from source offset {at} on"
-        except (MigrationError, CorruptBatch) as error:
+        except MigrationError as error:
             return f"source offsets from {at} on could not be read again: {error}"
         return ""
 
@@ -203,21 +202,16 @@ class Drill:
 
     def _source(self, pinned: PartitionRange, start: int, end: int) -> Chunks:
         """What stands on the source, around what was given up: that is not even read, since it may be damaged."""
-        return self._around(SOURCE, pinned.tp, pinned.left_out, start, end)
+        return self._source_log.chunks(
+            pinned.tp, start, end, left_out=pinned.left_out, may_lack=pinned.compacted, handler=pinned.handler
+        )
 
     def _target(self, part: _Partition, start: int, end: int) -> Chunks:
-        return part.watched(self._around(TARGET, part.tp, part.range.target_left_out, start, end))
-
-    def _around(
-        self, side: str, tp: TopicPartition, left_out: Iterable[tuple[int, int]], start: int, end: int
-    ) -> Chunks:
-        at = start
-        for low, high in left_out:
-            if at < min(low, end):
-                yield from self._logs[side].chunks(tp, at, min(low, end))
-            at = max(at, high)
-        if at < end:
-            yield from self._logs[side].chunks(tp, at, end)
+        pinned = part.range
+        chunks = self._target_log.chunks(
+            pinned.tp, start, end, left_out=pinned.target_left_out, may_lack=pinned.target_compacted
+        )
+        return part.watched(chunks)
 
     def _watch(self) -> None:
         if self._clock() > self._until:
@@ -233,7 +227,7 @@ class Drill:
         except _Late:
             part.notes.append("no time was left to find out what compaction took")
             return frozenset()
-        except (MigrationError, CorruptBatch) as error:
+        except MigrationError as error:
             part.notes.append(f"what compaction took could not be found out: {error}")
             return frozenset()
         gone = {one for one in asked if self._is_explained(one, part.range, seen[one.record.key])}
@@ -253,7 +247,10 @@ class Drill:
 
     def _seen(self, part: _Partition, keys: Collection[bytes | None]) -> dict[bytes | None, Seen]:
         """What both logs hold of ``keys`` by now, up to their ends."""
+        import numpy as np  # only who drills down pays for it
+
         pinned, places, found = part.range, Places(part.range), {key: Seen() for key in keys}
+        hashes = np.array([*map(key_hash, keys)], np.uint64)
         # Asked first: whatever lay before it then is not newer than what is read now.
         mirrored = max(pinned.source_end, self._mirrored(part.tp))
 
@@ -266,18 +263,16 @@ class Drill:
             return places.source_of(offset) if offset < pinned.target_end else BEHIND
 
         place_of: dict[str, Callable[[int], int | None]] = {SOURCE: source_place, TARGET: target_place}
-        for side, log in self._logs.items():
-            for record in self._records(log.chunks(part.tp, *log.ends(part.tp))):
-                seen = found.get(record.key)
-                place = place_of[side](record.offset) if seen is not None else None
-                if seen is not None and place is not None:
-                    seen.places[side].add(place)
+        for side, log, handler in ((SOURCE, self._source_log, pinned.handler), (TARGET, self._target_log, None)):
+            ends = self._ends(side, part.tp)
+            for chunk in log.chunks(part.tp, ends.start, ends.end, may_lack=True, handler=handler):
+                self._watch()
+                for nth in np.flatnonzero(np.isin(chunk.columns.keys, hashes)).tolist():
+                    record = chunk.records[nth]
+                    place = place_of[side](record.offset) if record.key in found else None
+                    if place is not None:
+                        found[record.key].places[side].add(place)
         return found
-
-    def _records(self, chunks: Chunks) -> Iterator[Record]:
-        for chunk in chunks:
-            self._watch()
-            yield from chunk.records()
 
     def _search(self, wanted: Collection[Left], rows: Mapping[TopicPartition, Row]) -> Originals:
         """Where the source has the records that are on the target only, and which of ``rows`` it has."""
@@ -294,6 +289,6 @@ class Drill:
             note = str(error)
         except _Late:
             note = "no time was left to look for its original on all of the source"
-        except (MigrationError, CorruptBatch) as error:
+        except MigrationError as error:
             note = f"the source could not be looked through for its original: {error}"
         return search.found(note)

@@ -3,56 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
-
-import xxhash
+from typing import Any, NamedTuple
 
 from kafka_migration.compare.explain.result import Altered, Part
-from kafka_migration.wire.records import read_varint
+from kafka_migration.compare.record_digest import content_hash, record_hash
 
 #: Of a payload, so many bytes are shown: from the first that differs on.
 _SHOWN_BYTES = 32
-_BITS = (1 << 64) - 1
 
 Header = tuple[bytes, bytes | None]
 
 
 class Record(NamedTuple):
-    """A record as a log holds it. ``rest`` is key, value and headers as encoded, ``timestamp`` ms since the epoch."""
+    """A record as a log holds it. ``timestamp`` is in ms since the epoch; a value that is null marks a deletion on
+    compacted topics."""
 
     offset: int
     timestamp: int
-    rest: bytes
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+
+    @classmethod
+    def of(cls, offset: int, timestamp: int, key: Any, value: Any, headers: Any) -> Record:
+        """A record of views into a batch, with bytes of its own."""
+        named = tuple((bytes(name), _own(held)) for name, held in headers)
+        return cls(offset, timestamp, _own(key), _own(value), named)
 
     @property
-    def content(self) -> tuple[int, bytes]:
+    def content(self) -> tuple[Any, ...]:
         """Everything but its place: equal records have equal ones."""
-        return self.timestamp, self.rest
+        return self[1:]
 
     @property
-    def key(self) -> bytes | None:
-        return _sized(self.rest, 0)[0]
+    def digest(self) -> int:
+        """A hash of everything but its place, the same as in columns. It finds accidents, not forgers."""
+        return record_hash(self.timestamp, *content_hash(self.key, self.value, self.headers))
 
     @property
-    def value(self) -> bytes | None:
-        """The value: null marks a deletion on compacted topics."""
-        return _sized(self.rest, _sized(self.rest, 0)[1])[0]
-
-    @property
-    def headers(self) -> tuple[Header, ...]:
-        at = _sized(self.rest, _sized(self.rest, 0)[1])[1]
-        count, at = read_varint(self.rest, at)
-        found = []
-        for _ in range(count):
-            name, at = _sized(self.rest, at)
-            value, at = _sized(self.rest, at)
-            found.append((name or b"", value))
-        return tuple(found)
-
-
-def digest(record: Record) -> int:
-    """A hash of everything but its place. It finds accidents, not forgers."""
-    return xxhash.xxh3_64_intdigest(record.rest, record.timestamp & _BITS)
+    def size(self) -> int:
+        """Its bytes."""
+        parts = (self.key, self.value, *(part for header in self.headers for part in header))
+        return sum(len(part or b"") for part in parts)
 
 
 def altered(source: Record, target: Record, *, private: bool) -> tuple[Altered, ...]:
@@ -127,6 +119,5 @@ def _sorted(headers: Sequence[Header]) -> list[tuple[bytes, bool, bytes]]:
     return sorted((name, value is None, value or b"") for name, value in headers)
 
 
-def _sized(data: bytes, at: int) -> tuple[bytes | None, int]:
-    size, at = read_varint(data, at)
-    return (None, at) if size < 0 else (data[at : at + size], at + size)
+def _own(held: Any) -> bytes | None:
+    return None if held is None else bytes(held)

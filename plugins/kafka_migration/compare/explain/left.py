@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kafka_migration.compare.digests import SOURCE, TARGET
-from kafka_migration.compare.explain.fields import Record, digest
+from kafka_migration.compare.explain.fields import Record
+from kafka_migration.compare.explain.log import Entry
 from kafka_migration.compare.explain.places import Places
 from kafka_migration.compare.explain.result import Fault
 from kafka_migration.domain.types import TopicPartition
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
     Flags = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
-Content = tuple[int, bytes]
 Counts = defaultdict[TopicPartition, Counter[Fault]]
 
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -72,10 +72,10 @@ class Row:
     digests: array[int] = field(default_factory=lambda: array("Q"))
     oldest: int = 1 << 62
 
-    def add(self, record: Record) -> None:
-        self.offsets.append(record.offset)
-        self.digests.append(digest(record))
-        self.oldest = min(self.oldest, record.timestamp)
+    def add(self, entry: Entry) -> None:
+        self.offsets.append(entry.offset)
+        self.digests.append(entry.digest)
+        self.oldest = min(self.oldest, entry.timestamp)
 
     def as_array(self) -> Digests:
         import numpy as np  # only who drills down pays for it
@@ -113,17 +113,17 @@ class Leftovers:
 
     def add(self, left: Left) -> None:
         """Keep one. Raises TooMany."""
-        self._room -= len(left.record.rest)
+        self._room -= left.record.size
         if sum(map(len, self._whole.values())) >= self._most or self._room < 0:
             raise TooMany
         self._whole[left.side].append(left)
 
-    def add_to_row(self, side: str, tp: TopicPartition, record: Record) -> None:
+    def add_to_row(self, side: str, tp: TopicPartition, entry: Entry) -> None:
         """Keep that there is one. Raises TooMany."""
         self._room_in_rows -= 1
         if self._room_in_rows < 0:
             raise TooMany
-        self.rows[side, tp].add(record)
+        self.rows[side, tp].add(entry)
 
     def of(self, side: str) -> list[Left]:
         return self._whole[side]
@@ -141,7 +141,7 @@ class Leftovers:
         import numpy as np
 
         for (side, tp), row in self.rows.items():
-            others = [(digest(left.record), left.record) for left in self.of(TARGET if side == SOURCE else SOURCE)]
+            others = [(left.record.digest, left.record) for left in self.of(TARGET if side == SOURCE else SOURCE)]
             records, unmatched = dict(others), Counter(found for found, _ in others)
             stay = np.ones(len(row.digests), bool)
             for n in np.flatnonzero(np.isin(row.as_array(), np.array([*records], dtype=np.uint64))).tolist():

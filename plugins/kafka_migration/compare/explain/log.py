@@ -1,111 +1,140 @@
-"""Logs read again in the driver, as bytes: a few megabytes at a time, and decoded only where a batch has no twin.
+"""Logs read again in the driver, batch by batch: hashed by columns, and taken apart only where a record is shown.
 
-What it classifies, other readers have found. It shares the decoding of batches with the mirror
-(:mod:`kafka_migration.wire`), but nothing of what the mirror makes of them.
+By the same reader as record level's (:mod:`kafka_migration.compare.reader`), which shares no code with the mirror.
 """
 
 from __future__ import annotations
 
-import math
-import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from typing import Any, Protocol
-
-import kafka.errors as kafka_errors
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from itertools import count, repeat
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kafka_migration.compare.digests import SOURCE, TARGET
 from kafka_migration.compare.explain.fields import Record
-from kafka_migration.domain.codes import OFFSET_OUT_OF_RANGE
-from kafka_migration.domain.errors import CouldNotFindOut
-from kafka_migration.domain.handlers import Handle, HandlerFailed, HandlerOf
+from kafka_migration.domain.handlers import Handler
 from kafka_migration.domain.types import TopicPartition
-from kafka_migration.wire.aborted import aborted_batches, is_left_out
-from kafka_migration.wire.batch import CODEC, HEADER_BYTES, BatchHeader, next_batch, verify_crc
-from kafka_migration.wire.cluster import EARLIEST, LATEST, WireCluster, code_name
-from kafka_migration.wire.configs import can_be_empty
-from kafka_migration.wire.fetch import fetch
-from kafka_migration.wire.fetch_request import Fetched, FetchFrom
-from kafka_migration.wire.handled import handled_record
-from kafka_migration.wire.join import Piece
-from kafka_migration.wire.old_formats import old_messages
-from kafka_migration.wire.records import raw_records
-from kafka_migration.wire.selector import Selector
 
-_FETCH_BYTES = 4 << 20
-_WAIT_MS = 250
+if TYPE_CHECKING:
+    from kafka_migration.compare.decode.columns import Columns
+    from kafka_migration.compare.reader.client import Client
+    from kafka_migration.compare.reader.log import Log as Batches
+    from kafka_migration.compare.reader.side import Side
+
 _PATIENCE_SECONDS = 60.0
-_PAUSE_SECONDS = 0.2
-_RAW_BYTES = 1 << 20
+_CODEC, _STAMPED, _TRANSACTIONAL = 0x07, 0x08, 0x10
+
+Spans = tuple[tuple[int, int], ...]
 
 
-class Expired(CouldNotFindOut):
-    """Records that are to be read have left the log."""
+class Entry(NamedTuple):
+    """A record by its hash, ``digest``. ``size`` counts the bytes of key and value; ``timestamp`` is in ms."""
+
+    offset: int
+    timestamp: int
+    digest: int
+    size: int
+    chunk: Chunk
+    nth: int
+
+    @property
+    def record(self) -> Record:
+        """All of it. Raises CannotRead."""
+        return self.chunk.records[self.nth]
 
 
 class Chunk:
-    """A batch's records from ``start`` to ``end`` (not included), not decoded yet. ``newest`` is their largest
-    timestamp, None if the header has none."""
+    """What one batch, or message of an old format, holds of a side's offsets: decoded once it is asked for.
 
-    __slots__ = ("batch", "end", "first", "header", "is_whole", "start")
+    ``first`` is the offset that it begins at, ``count`` how many records its header names (0 in old formats), and
+    ``newest`` their largest timestamp, None if no header says so. Only all of a batch can be a twin (``is_whole``).
+    """
 
-    def __init__(self, header: BatchHeader, batch: memoryview, start: int, end: int) -> None:
-        self.header, self.batch, self.start, self.end = header, batch, start, end
-        self.first = header.base_offset
-        self.is_whole = start <= header.base_offset and header.next_offset <= end and header.is_gapless
+    def __init__(self, side: Side, batches: Batches, at: int, first: int) -> None:
+        self._side, self._batches, self._at, self.first = side, batches, at, first
+        (_, length, _, magic, _, attributes, last, base, newest, *_, records) = batches.headers[at].item()
+        is_old, end = magic < 2, first + last + 1
+        self.count: int = records
+        self.attributes: int = 0 if is_old else attributes
+        self.newest = None if is_old or newest < 0 or side.handled is not None else int(newest)
+        self.is_whole = (
+            not is_old
+            and side.handled is None
+            and last + 1 == records
+            and side.start <= first
+            and end <= side.end
+            and all(end <= low or first >= high for low, high in side.left_out)
+        )
+        self._likeness = length, records, base, attributes & (_CODEC | _STAMPED)
 
     @property
-    def newest(self) -> int | None:
-        return None if self.header.max_timestamp < 0 else self.header.max_timestamp
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & _TRANSACTIONAL)
 
     def is_twin(self, other: Chunk) -> bool:
-        """Whether both hold the very same records, by their bytes: all of the batch on both sides."""
-        mine, its = self.header, other.header
+        """Whether both hold the very same records, by their bytes: all of the batch on both sides. Raises
+        CannotRead."""
         return (
             self.is_whole
             and other.is_whole
-            and mine.size == its.size
-            and mine.records == its.records
-            and mine.base_timestamp == its.base_timestamp
-            and not (mine.is_log_append_time or its.is_log_append_time)
-            and mine.attributes & CODEC == its.attributes & CODEC
-            and self.batch[HEADER_BYTES:] == other.batch[HEADER_BYTES:]
+            and self._likeness == other._likeness
+            and not self.attributes & _STAMPED
+            and self._stored == other._stored
         )
 
-    def records(self) -> Iterator[Record]:
-        """Its records. Raises CorruptBatch."""
-        header = self.header
-        stamped = header.max_timestamp if header.is_log_append_time else None
-        for raw in raw_records(header, self.batch):
-            offset = header.base_offset + raw.offset_delta
-            if self.start <= offset < self.end:
-                stamp = header.base_timestamp + raw.timestamp_delta if stamped is None else stamped
-                yield Record(offset, stamp, raw.rest)
+    @property
+    def _stored(self) -> bytes:
+        return bytes(self._side.verified(self._batches, self._at))
+
+    @cached_property
+    def columns(self) -> Columns:
+        """Its records as columns. Raises CannotRead."""
+        import numpy as np  # only who drills down pays for it
+
+        only = np.zeros(len(self._batches), np.bool_)
+        only[self._at] = True
+        side = self._side
+        return side.decoded(self._batches, only).between(side.start, side.end, side.left_out)
+
+    @cached_property
+    def records(self) -> list[Record]:
+        """The same, each in its parts. Raises CannotRead."""
+        side = self._side
+        return [
+            Record.of(offset, time, *parts)
+            for offset, time, *parts in side.records(self._batches, self._at)
+            if side.start <= offset < side.end and not any(low <= offset < high for low, high in side.left_out)
+        ]
+
+    def entries(self) -> Iterator[Entry]:
+        """The same, by their hashes. Raises CannotRead."""
+        columns = self.columns
+        rows = (columns.offsets, columns.times, columns.hashes, columns.sizes)
+        return map(Entry._make, zip(*(row.tolist() for row in rows), repeat(self), count(), strict=False))
 
 
-class Old:
-    """The same of messages of a format before v2, decoded already."""
-
-    __slots__ = ("_records", "is_whole", "newest")
-
-    def __init__(self, records: list[Record]) -> None:
-        self._records, self.is_whole = records, False
-        self.newest: int | None = None
-
-    def records(self) -> Iterator[Record]:
-        return iter(self._records)
-
-
-Chunks = Iterator[Chunk | Old]
+Chunks = Iterator[Chunk]
 
 
 class Log(Protocol):
     """One side's logs (:class:`LogReader`)."""
 
-    def chunks(self, tp: TopicPartition, start: int, end: int) -> Chunks: ...
+    def chunks(
+        self,
+        tp: TopicPartition,
+        start: int,
+        end: int,
+        *,
+        left_out: Spans = (),
+        may_lack: bool = False,
+        handler: Handler | None = None,
+    ) -> Chunks:
+        """What stands at ``start`` to ``end`` (not included), but for the spans ``left_out``, which may be damaged.
 
-    def ends(self, tp: TopicPartition) -> tuple[int, int]: ...
+        ``may_lack``: offsets may hold nothing, since the log is compacted. Of what ``handler`` makes of the records,
+        if there is one. Raises BadInput for a handler that is not here, and CannotRead for what cannot be read.
+        """
 
 
 @contextmanager
@@ -115,195 +144,50 @@ def open_logs(source: Mapping[str, Any], target: Mapping[str, Any]) -> Iterator[
     The source is read as the mirror reads it, committed records only; on the target, whatever stands there counts.
     Raises ClusterUnreachable and AuthenticationFailed.
     """
-    net = Selector()
-    try:
-        with ExitStack() as stack:
-            readers = []
-            for role, config in ((SOURCE, source), (TARGET, target)):
-                cluster = WireCluster(net, config, role)
-                stack.callback(cluster.close)
-                cluster.connect()
-                readers.append(LogReader(cluster, committed=role == SOURCE))
-            yield readers[0], readers[1]
-    finally:
-        net.close()
+    from kafka_migration.compare.task import clients  # with libraries that only who drills down pays for
+
+    with clients({SOURCE: source, TARGET: target}) as both:
+        yield LogReader(both[SOURCE], committed=True), LogReader(both[TARGET], committed=False)
 
 
 class LogReader:
     """One cluster's logs. ``committed``: as a consumer of committed records sees them."""
 
-    def __init__(self, cluster: WireCluster, *, committed: bool) -> None:
-        self._cluster, self._committed = cluster, committed
-        self.bytes = 0
+    def __init__(self, client: Client, *, committed: bool) -> None:
+        self._client, self._committed = client, committed
 
     def uncommitted(self) -> LogReader:
         """The same logs with what no consumer of committed records sees."""
-        return LogReader(self._cluster, committed=False)
+        return LogReader(self._client, committed=False)
 
-    def chunks(self, tp: TopicPartition, start: int, end: int) -> Chunks:
-        """What stands at ``start`` to ``end`` (not included).
+    def chunks(
+        self,
+        tp: TopicPartition,
+        start: int,
+        end: int,
+        *,
+        left_out: Spans = (),
+        may_lack: bool = False,
+        handler: Handler | None = None,
+    ) -> Chunks:
+        """As :meth:`Log.chunks`."""
+        from kafka_migration.compare.reader.handled import Handled
+        from kafka_migration.compare.reader.side import Side
 
-        Raises Expired if the log does not reach back so far any more, and CouldNotFindOut for what cannot be read.
-        """
-        at, silent_since = start, math.inf
-        while at < end:
-            answer = self._fetch(tp, at)
-            before = at
-            for chunk, behind in self._cut(answer, start, end, before):
-                at = behind
-                if chunk is not None:
-                    yield chunk
-                if at >= end:
-                    return
-            if at != before:
-                silent_since = math.inf
-                continue
-            if (answer.last_stable_offset if self._committed else answer.high_watermark) < end:
-                raise CouldNotFindOut(
-                    f"{tp}: the {self._cluster.role}'s log ends at {answer.high_watermark}, before {end}",
-                    remedy="run this again",
-                )
-            if self._can_be_empty(tp):
-                return
-            # It holds records: its broker is late with them (remote storage).
-            silent_since = min(silent_since, time.monotonic())
-            if time.monotonic() - silent_since > _PATIENCE_SECONDS:
-                raise CouldNotFindOut(
-                    f"{tp}: the {self._cluster.role} sends nothing from offset {at} on, although its log goes on",
-                    remedy="run this again",
-                )
-            self._cluster.net.run(lambda: self._cluster.net.sleep(_PAUSE_SECONDS))
-
-    def ends(self, tp: TopicPartition) -> tuple[int, int]:
-        """Log start and end now."""
-
-        def ask(when: int) -> int:
-            deadline = time.monotonic() + _PATIENCE_SECONDS
-            found: dict[TopicPartition, int] = self._cluster.net.run(
-                lambda: self._cluster.list_offsets([tp], when, deadline=deadline, committed=self._committed)
-            )
-            return found[tp]
-
-        return ask(EARLIEST), ask(LATEST)
-
-    def _can_be_empty(self, tp: TopicPartition) -> bool:
-        try:
-            return bool(self._cluster.net.run(lambda: can_be_empty(self._cluster, tp.topic)))
-        except kafka_errors.KafkaError as error:
-            raise CouldNotFindOut(
-                f"{tp}: the {self._cluster.role} does not answer which configs the topic has: {error}",
-                remedy="check that its brokers are up, then run this again",
-            ) from error
-
-    def _fetch(self, tp: TopicPartition, at: int) -> Fetched:
-        deadline, why = time.monotonic() + _PATIENCE_SECONDS, ""
-        while time.monotonic() < deadline:
-            try:
-                if tp not in self._cluster.leaders:
-                    self._cluster.net.run(lambda: self._cluster.wait_for_leaders([tp], deadline=deadline))
-                answer: Fetched = self._cluster.net.run(lambda: self._one(tp, at))
-            except kafka_errors.KafkaError as error:
-                why = str(error) or type(error).__name__
-                self._again(tp)
-                continue
-            if answer.error == OFFSET_OUT_OF_RANGE:
-                # The answer hides where the log begins.
-                start, last = self.ends(tp)
-                kind = Expired if start > at else CouldNotFindOut
-                raise kind(
-                    f"{tp}: offset {at} is not in the {self._cluster.role}'s log, which is {start}..{last} by now",
-                    remedy="run this again",
-                )
-            if answer.error:
-                why = code_name(answer.error)
-                self._again(tp)
-                continue
-            self.bytes += len(answer.records)
-            return answer
-        raise CouldNotFindOut(
-            f"{tp}: the {self._cluster.role} could not be read from offset {at} on: {why}",
-            remedy="check that its brokers are up, then run this again",
+        side = Side(
+            self._client,
+            tp,
+            start,
+            end,
+            committed=self._committed,
+            seconds=_PATIENCE_SECONDS,
+            may_lack=may_lack,
+            left_out=left_out,
+            handled=None if handler is None else Handled(handler.load(), start, end, left_out),
         )
-
-    async def _one(self, tp: TopicPartition, at: int) -> Fetched:
-        node = self._cluster.leaders[tp].node
-        wanted = [FetchFrom(tp, at, _FETCH_BYTES)]
-        answers = await fetch(
-            self._cluster, node, wanted, max_wait_ms=_WAIT_MS, max_bytes=_FETCH_BYTES, committed=self._committed
-        )
-        if not answers:
-            # A quota's doing.
-            raise kafka_errors.ThrottlingQuotaExceededError()
-        return answers[0]
-
-    def _again(self, tp: TopicPartition) -> None:
-        self._cluster.forget_leaders([tp])
-        self._cluster.net.run(lambda: self._cluster.net.sleep(_PAUSE_SECONDS))
-
-    def _cut(self, answer: Fetched, start: int, end: int, since: int) -> Iterator[tuple[Chunk | Old | None, int]]:
-        """Chunks of a fetch, each with the offset behind it; None for a batch that holds nothing to compare."""
-        view, at = memoryview(answer.records), 0
-        left_out = aborted_batches(view, answer.aborted) if answer.aborted else frozenset[int]()
-        while (found := next_batch(view, at)) is not None:
-            header, batch = found
-            if header.magic != 2:
-                piece, at = old_messages(view, at, since, _RAW_BYTES)
-                kept = [record for record in _of_piece(piece) if start <= record.offset < end]
-                yield (Old(kept) if kept else None), max(piece.end, since)
-                continue
-            at += header.size
-            if header.next_offset <= since:
-                continue
-            if header.base_offset >= end:
-                # Not looked at: what was given up may be damaged.
-                yield None, header.next_offset
-                continue
-            verify_crc(header, batch)
-            if is_left_out(header, left_out):
-                yield None, header.next_offset
-            else:
-                yield Chunk(header, batch, start, end), header.next_offset
-
-
-def _of_piece(piece: Piece) -> Iterator[Record]:
-    if piece.batch is None:
-        return
-    runs = deque(piece.runs)
-    shift = 0
-    for raw in raw_records(piece.header, piece.batch):
-        while runs and runs[0].before <= raw.offset_delta:
-            first = runs.popleft()
-            shift = first.source - first.before
-        offset = raw.offset_delta + (shift if piece.runs else piece.header.base_offset)
-        yield Record(offset, piece.header.base_timestamp + raw.timestamp_delta, raw.rest)
-
-
-class HandledLog:
-    """The source's logs, with each record as its topic's handler (``handler_of``) makes it: as the target should have
-    it."""
-
-    def __init__(self, log: Log, handler_of: HandlerOf) -> None:
-        self._log, self._handler_of = log, handler_of
-        self.ends: Callable[[TopicPartition], tuple[int, int]] = log.ends
-
-    def chunks(self, tp: TopicPartition, start: int, end: int) -> Chunks:
-        """What stands at ``start`` to ``end`` (not included). Raises what the log does, BadInput for a handler that is
-        not here, and CouldNotFindOut where one fails."""
-        found = self._log.chunks(tp, start, end)
-        handler = self._handler_of(tp.topic)
-        return found if handler is None else _handled(found, handler.load(), tp)
-
-
-def _handled(chunks: Chunks, handle: Handle, tp: TopicPartition) -> Iterator[Chunk | Old]:
-    for chunk in chunks:
         try:
-            yield Old([*_each(chunk.records(), handle)])
-        except HandlerFailed as error:
-            raise CouldNotFindOut(f"{tp}: {error}", remedy="correct the handler") from error
-
-
-def _each(records: Iterator[Record], handle: Handle) -> Iterator[Record]:
-    for record in records:
-        after = handled_record(handle, record.rest, record.timestamp, record.offset)
-        if after is not None:
-            yield Record(record.offset, *after)
+            while (found := side.next_batches()) is not None:
+                for at in found.mask.nonzero()[0].tolist():
+                    yield Chunk(side, found.log, at, int(found.begins[at]))
+        finally:
+            side.drop()

@@ -14,12 +14,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from kafka_migration.compare.explain.align import Apart, Follower
-from kafka_migration.compare.explain.fields import Record, digest
 from kafka_migration.compare.explain.left import Row
-from kafka_migration.compare.explain.log import Chunk, Chunks
+from kafka_migration.compare.explain.log import Chunk, Chunks, Entry, Log
 from kafka_migration.compare.explain.stream import Stream
 from kafka_migration.domain.offset_map import Run
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
@@ -90,12 +89,6 @@ class Match:
         return {kind: sum(span.records for span in spans) for kind, spans in self.differences.items()}
 
 
-class Log(Protocol):
-    """One side's logs (:class:`kafka_migration.compare.explain.log.LogReader`)."""
-
-    def chunks(self, tp: TopicPartition, start: int, end: int) -> Chunks: ...
-
-
 class FoundRuns(Sequence[Run]):
     """Runs as they are found, record by record, in three columns."""
 
@@ -154,27 +147,27 @@ class _Matcher(Follower):
         if (before := theirs.find(mine.look().first(_OPENING)[0].tolist())) is not None:
             self.older += sum(1 for _ in theirs.each(before))
         elif (before := mine.find(theirs.look().first(_OPENING)[0].tolist())) is not None:
-            for record in mine.each(before):
-                self.expired, self.source_at = self.expired + 1, record.offset + 1
+            for entry in mine.each(before):
+                self.expired, self.source_at = self.expired + 1, entry.offset + 1
         return before is not None
 
     def _twins(self, one: Chunk, other: Chunk) -> None:
-        self.runs.add(one.first, other.first, one.header.records)
-        self.source_at = one.first + one.header.records
+        self.runs.add(one.first, other.first, one.count)
+        self.source_at = one.first + one.count
 
-    def _stood(self, mine: Record, its: Record) -> None:
+    def _stood(self, mine: Entry, its: Entry) -> None:
         self.runs.add(mine.offset, its.offset)
         self.source_at = mine.offset + 1
 
-    def _keep(self, ones: Sequence[Record], others: Sequence[Record]) -> None:
+    def _keep(self, ones: Sequence[Entry], others: Sequence[Entry]) -> None:
         self._one_after_the_other(iter(ones), iter(others))
 
-    def _one_after_the_other(self, ones: Iterator[Record], others: Iterator[Record]) -> None:
-        for row, records in ((self.missing, ones), (self.extra, others)):
-            for record in records:
-                row.add(record)
+    def _one_after_the_other(self, ones: Iterator[Entry], others: Iterator[Entry]) -> None:
+        for row, entries in ((self.missing, ones), (self.extra, others)):
+            for entry in entries:
+                row.add(entry)
                 if row is self.missing:
-                    self.source_at = record.offset + 1
+                    self.source_at = entry.offset + 1
                 if len(self.missing.digests) + len(self.extra.digests) > _MOST:
                     raise Apart
 
@@ -201,9 +194,8 @@ def match(
     def watched(at: int) -> Chunks:
         nonlocal in_transactions
         for chunk in target.chunks(tp, at, there.end):
-            if isinstance(chunk, Chunk):
-                in_transactions += chunk.header.is_transactional
-                watch(chunk.first)
+            in_transactions += chunk.is_transactional
+            watch(chunk.first)
             yield chunk
 
     mine = Stream(lambda at: source.chunks(tp, at, here.end), here.start, lambda: None)
@@ -299,7 +291,7 @@ def _among(chunks: Chunks, wanted: set[int], oldest: int) -> set[int]:
         if len(found) == len(wanted):
             break
         if chunk.newest is None or chunk.newest >= oldest:
-            found |= wanted & {digest(record) for record in chunk.records()}
+            found |= wanted.intersection(chunk.columns.hashes.tolist())
     return found
 
 

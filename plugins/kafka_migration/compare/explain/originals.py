@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from kafka_migration.compare.explain.fields import Record, digest
-from kafka_migration.compare.explain.left import Content, Left, Row
-from kafka_migration.compare.explain.log import Chunk, Old
+from kafka_migration.compare.explain.left import Left, Row
+from kafka_migration.compare.explain.log import Chunk
 from kafka_migration.domain.types import TopicPartition
 
 #: A record that is on the target only is looked for among so many records of the source.
@@ -36,40 +35,44 @@ class OriginalSearch:
     """Looks for ``wanted`` records, and for those of ``rows``, in the source's partitions, one after the other."""
 
     def __init__(self, wanted: Collection[Left], rows: Mapping[TopicPartition, Row]) -> None:
-        self._wanted: defaultdict[Content, list[Left]] = defaultdict(list)
+        import numpy as np  # only who drills down pays for it
+
+        self._wanted: defaultdict[int, list[Left]] = defaultdict(list)
         for left in wanted:
-            self._wanted[left.record.content].append(left)
-        self._oldest = min([stamp for stamp, _ in self._wanted] + [row.oldest for row in rows.values()])
+            self._wanted[left.record.digest].append(left)
+        self._oldest = min([left.record.timestamp for left in wanted] + [row.oldest for row in rows.values()])
         #: Those whose own partition may still have it, and digests that were not seen yet.
         self._open, self._open_digests = set(wanted), {found for row in rows.values() for found in row.digests}
         self._places: dict[Left, Original] = {}
         self._digests: set[int] = set()
+        self._asked = np.array([*self._wanted, *self._open_digests], np.uint64)
         self._looked_at = 0
         #: Where the wanted records stand on the target.
         self.homes = {left.tp for left in wanted} | rows.keys()
 
-    def look_at(self, tp: TopicPartition, chunk: Chunk | Old) -> None:
-        """Search a chunk of the source's partition. Raises Enough, and CorruptBatch."""
-        if isinstance(chunk, Chunk):
-            self._looked_at += chunk.header.records
-            if chunk.newest is not None and chunk.newest < self._oldest:
-                # None of its records is as new as any that is looked for.
-                return
-        self._look_at_all(tp, chunk.records())
+    def look_at(self, tp: TopicPartition, chunk: Chunk) -> None:
+        """Search a chunk of the source's partition. Raises Enough, and CannotRead."""
+        self._looked_at += chunk.count
+        if chunk.newest is None or chunk.newest >= self._oldest:
+            self._look_at_all(tp, chunk)
+        # Else none of its records is as new as any that is looked for.
         if self._looked_at > _MOST_SEARCHED:
             raise Enough(f"only {self._looked_at:,} records of the source were looked through for its original")
 
-    def _look_at_all(self, tp: TopicPartition, records: Iterable[Record]) -> None:
-        wanted, unseen = self._wanted, self._open_digests
-        for record in records:
-            for left in wanted.get(record.content, ()):
+    def _look_at_all(self, tp: TopicPartition, chunk: Chunk) -> None:
+        import numpy as np
+
+        found = chunk.columns
+        for n in np.flatnonzero(np.isin(found.hashes, self._asked)).tolist():
+            digest = int(found.hashes[n])
+            for left in self._wanted.get(digest, ()):
                 if left in self._open and (left not in self._places or left.tp == tp):
-                    self._places[left] = (tp, record.offset)
+                    self._places[left] = (tp, int(found.offsets[n]))
                     if left.tp == tp:
                         self._open.discard(left)
-            if unseen and (found := digest(record)) in unseen:
-                unseen.discard(found)
-                self._digests.add(found)
+            if digest in self._open_digests:
+                self._open_digests.discard(digest)
+                self._digests.add(digest)
 
     def is_over(self) -> bool:
         """At the end of a partition: whether all that was looked for has been found."""

@@ -12,16 +12,15 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from kafka_migration.compare.explain.fields import Record, digest
-from kafka_migration.compare.explain.log import Chunk, Chunks, Old
+from kafka_migration.compare.explain.log import Chunk, Chunks, Entry
 
 if TYPE_CHECKING:
     import numpy as np
 
     Digests = np.ndarray[tuple[int], np.dtype[np.uint64]]
 
-#: Of a side, records of so many bytes are held while it is searched.
-_HELD_BYTES = 16 << 20
+#: Of a side, so many records are held while it is searched, of so many bytes.
+_HELD, _HELD_BYTES = 200_000, 16 << 20
 
 #: What stands at an offset and behind it, up to the end of what is followed.
 OpenAt = Callable[[int], Chunks]
@@ -33,13 +32,13 @@ class Stream:
     def __init__(self, open_at: OpenAt, start: int, watch: Callable[[], None]) -> None:
         self._open, self._watch = open_at, watch
         self._chunks = iter(open_at(start))
-        self._next: Chunk | Old | None = None
-        self.ready: deque[Record] = deque()
+        self._next: Chunk | None = None
+        self.ready: deque[Entry] = deque()
         self.is_over = False
         #: So many records were decoded into ``ready``, or skipped.
         self.read = 0
 
-    def _take(self) -> Chunk | Old | None:
+    def _take(self) -> Chunk | None:
         chunk, self._next = self._next, None
         if chunk is None:
             self._watch()
@@ -51,12 +50,12 @@ class Stream:
         if self.ready:
             return None
         self._next = self._take()
-        return self._next if isinstance(self._next, Chunk) and self._next.is_whole else None
+        return self._next if self._next is not None and self._next.is_whole else None
 
     def skip(self) -> None:
         """Move past what :meth:`peek` gave."""
-        if isinstance(self._next, Chunk):
-            self.read += self._next.header.records
+        if self._next is not None:
+            self.read += self._next.count
         self._next = None
 
     def fill(self, count: int) -> bool:
@@ -67,14 +66,14 @@ class Stream:
                 self.is_over = True
             else:
                 before = len(self.ready)
-                self.ready.extend(chunk.records())
+                self.ready.extend(chunk.entries())
                 self.read += len(self.ready) - before
         return len(self.ready) >= count
 
-    def take(self, count: int) -> list[Record]:
+    def take(self, count: int) -> list[Entry]:
         return [*self.each(count)]
 
-    def each(self, count: int | None = None) -> Iterator[Record]:
+    def each(self, count: int | None = None) -> Iterator[Entry]:
         """The same (None: all that are left), one by one."""
         taken = 0
         while taken != count and self.fill(1):
@@ -99,14 +98,14 @@ class Stream:
 
     def _look(self) -> Iterator[int]:
         count = size = 0
-        while count < len(self.ready) or (size < _HELD_BYTES and self.fill(count + 1)):
-            record = self.ready[count]
-            count, size = count + 1, size + len(record.rest)
-            yield digest(record)
+        while count < len(self.ready) or (count < _HELD and size < _HELD_BYTES and self.fill(count + 1)):
+            entry = self.ready[count]
+            count, size = count + 1, size + entry.size
+            yield entry.digest
         if not self.is_over:
             for chunk in self._open(self.ready[-1].offset + 1):
                 self._watch()
-                yield from map(digest, chunk.records())
+                yield from chunk.columns.hashes.tolist()
 
 
 class Lookahead:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import cramjam
@@ -31,7 +31,7 @@ from kafka_migration.compare.decode.columns import (
     columns_of,
     decode,
 )
-from kafka_migration.compare.decode.plain import varint
+from kafka_migration.compare.decode.plain import records, varint
 from kafka_migration.compare.reading import IN_TRANSACTION, OLD, STAMPED
 
 _GZIP, _SNAPPY, _LZ4, _ZSTD = range(1, 5)
@@ -75,8 +75,8 @@ class Log:
     and zeros. The records of each stand below its ``ends``. Raises Damaged for what is no batch.
     """
 
-    def __init__(self, records: Bytes) -> None:
-        self._view = memoryview(records)
+    def __init__(self, answer: Bytes) -> None:
+        self._view = memoryview(answer)
         starts, stops, is_old = self._walked()
         self._starts, self._stops = starts, stops
         if is_old:
@@ -184,15 +184,15 @@ class Log:
         old: list[Record] = []
         room = _Room(2 * _MOST_DECOMPRESSED)
         which: list[int] = []
-        is_old = (self.headers["magic"] < 2).tolist()
-        codecs = (self.headers["attributes"] & _CODEC).tolist()
-        for at in np.flatnonzero(mask).tolist():
+        chosen = np.flatnonzero(mask)
+        magics, codecs = self.headers["magic"][chosen].tolist(), (self.headers["attributes"][chosen] & _CODEC).tolist()
+        for at, magic, codec in zip(chosen.tolist(), magics, codecs, strict=True):
             self._verify(at)
-            if is_old[at]:
+            if magic < 2:
                 old += self._old_records(at)
                 continue
-            if codecs[at] != _LZ4 or not room.add_lz4(self._packed(at)):
-                data = self._decompressed(at, codecs[at])
+            if codec != _LZ4 or not room.add_lz4(self._packed(at)):
+                data = self._decompressed(at, codec)
                 if len(data) > len(room.free):
                     done.append(room.decoded(self._facts(which), change))
                     room, which = _Room(max(len(data), 2 * _MOST_DECOMPRESSED)), []
@@ -206,6 +206,17 @@ class Log:
         if which or not done:
             done.append(room.decoded(self._facts(which), change))
         return done[0] if len(done) == 1 else Columns.joined(done)
+
+    def records(self, at: int, change: Change | None = None) -> Iterator[Record]:
+        """The records of one batch, or what ``change`` makes of them, one by one: as :meth:`decoded` has them. Raises
+        Damaged."""
+        self._verify(at)
+        if self.headers["magic"][at] < 2:
+            found: Iterable[Record] = self._old_records(at)
+        else:
+            data = self._decompressed(at, int(self.headers["attributes"][at]) & _CODEC)
+            found = records(data, np.array([len(data)]), self._facts([at]))
+        yield from found if change is None else change(found)
 
     def _facts(self, which: list[int]) -> Any:
         headers = self.headers[which]

@@ -9,7 +9,7 @@ import kafka.errors as kafka_errors
 import numpy as np
 from kafka.future import Future
 
-from kafka_migration.compare.decode.columns import Columns, Damaged
+from kafka_migration.compare.decode.columns import Columns, Damaged, Record
 from kafka_migration.compare.reader.client import Client
 from kafka_migration.compare.reader.handled import Handled
 from kafka_migration.compare.reader.log import Log
@@ -57,7 +57,7 @@ class Side:
         handled: Handled | None = None,
     ) -> None:
         self._client, self._tp, self._committed, self._seconds = client, tp, committed, seconds
-        self._start, self._at, self._end, self._left_out = start, start, end, left_out
+        self.start, self._at, self.end, self.left_out = start, start, end, left_out
         self._may_lack, self.handled = may_lack, handled
         self._ahead: Future | None = None
         self._silent_since: float | None = None
@@ -66,11 +66,11 @@ class Side:
 
     def begin(self) -> None:
         """Ask for what comes next, unless that was done."""
-        if self._ahead is None and self._at < self._end and self._client.knows(self._tp):
+        if self._ahead is None and self._at < self.end and self._client.knows(self._tp):
             self._ahead = self._fetch()
 
     def _fetch(self) -> Future:
-        size = fetch_size(self._at - self._start, self._end - self._at, self._bytes)
+        size = fetch_size(self._at - self.start, self.end - self._at, self._bytes)
         return self._client.begin_fetch(self._tp, self._at, size, committed=self._committed)
 
     def next(self) -> Columns | None:
@@ -85,6 +85,13 @@ class Side:
         except (Damaged, HandlerFailed) as error:
             raise self._cannot(str(error)) from error
 
+    def records(self, log: Log, at: int) -> list[Record]:
+        """The records of one batch, each in its parts. Raises CannotRead."""
+        try:
+            return [*log.records(at, self.handled)]
+        except (Damaged, HandlerFailed) as error:
+            raise self._cannot(str(error)) from error
+
     def verified(self, log: Log, at: int) -> memoryview:
         """The records section of the batch at this place, as it is stored. Raises CannotRead if its checksum is
         wrong."""
@@ -95,7 +102,7 @@ class Side:
 
     def next_batches(self) -> Batches | None:
         """The batches of the next answer; None at the end. Raises CannotRead."""
-        while self._at < self._end:
+        while self._at < self.end:
             answer = self._answer()
             records = answer.records or b""
             self._bytes += len(records)
@@ -160,10 +167,10 @@ class Side:
         behind = np.maximum.accumulate(np.concatenate(([self._at], ends[:-1])))
         # Those in a message of an old format begin anywhere behind the message before it.
         begins = np.where(is_old, behind, offsets)
-        is_beyond = begins >= self._end
+        is_beyond = begins >= self.end
         mask = (ends > behind) & ~is_beyond
         is_left_out = np.zeros(len(log), np.bool_)
-        for low, high in self._left_out:
+        for low, high in self.left_out:
             is_left_out |= (begins >= low) & (ends <= high)
         mask &= ~is_left_out
         if self._committed:
@@ -184,7 +191,7 @@ class Side:
         return Batches(log, mask, begins)
 
     def _pass_over(self) -> None:
-        for low, high in self._left_out:
+        for low, high in self.left_out:
             if low <= self._at < high:
                 self._at = high
 
@@ -197,14 +204,14 @@ class Side:
             self._silent_since = now
             return
         upper = answer.last_stable_offset if self._committed else answer.high_watermark
-        if upper < self._end and now - self._silent_since < min(_LAGGING_SECONDS, self._seconds):
+        if upper < self.end and now - self._silent_since < min(_LAGGING_SECONDS, self._seconds):
             # A new leader learns only by and by how far its log is confirmed.
             self._client.forget_leader(self._tp)
             self._client.pause()
-        elif upper < self._end:
-            raise self._cannot(f"the log ends at {upper} by now, before the pinned end {self._end}")
+        elif upper < self.end:
+            raise self._cannot(f"the log ends at {upper} by now, before the pinned end {self.end}")
         elif self._may_lack and now - self._silent_since > _EMPTY_SECONDS:
-            self._at = self._end
+            self._at = self.end
         elif now - self._silent_since > self._seconds:
             raise Unanswered(self._cannot(f"the broker sends nothing, although the log goes on to {upper}").message)
         else:
