@@ -39,7 +39,8 @@ def by_cluster(connection: ClusterConnection) -> str:
 
 def by_wire(connection: ClusterConnection) -> None:
     with closing(WireCluster(Selector(), connection.kafka_python(), "source")) as cluster:
-        cluster.connect(2_000)
+        # It tries until then, and a busy KDC takes a second for what it refuses.
+        cluster.connect(6_000)
 
 
 def authenticated(cluster: Kerberized) -> set[str]:
