@@ -135,8 +135,11 @@ class _Batches:
     def prove(self, bodies: list[bytes]) -> None:
         """Count the next batches, which need no decoding: by what this side has of them, and the hashes of their
         records sections."""
-        for (place, *header, size), body in zip(self.facts[: len(bodies)].tolist(), bodies, strict=False):
-            self.sums.prove(_xxh128_number(_PLACE.pack(place, *header, body)), records=header[-1], size=size - _BEFORE)
+        facts = self.facts[: len(bodies)]
+        *_, records, size = facts.sum(axis=0).tolist()
+        rows = facts[:, :-1].tolist()
+        numbers = [_xxh128_number(_PLACE.pack(*row, body)) for row, body in zip(rows, bodies, strict=True)]
+        self.sums.prove(numbers, records=records, size=size - _BEFORE * len(bodies))
         self._at += len(bodies)
 
     def decode(self, count: int) -> None:

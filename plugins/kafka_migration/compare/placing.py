@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -29,10 +30,10 @@ class Sums:
         self._count = self._bytes = self._total = self._ordered = self._misplaced = 0
         self._proved = self._proof = self._attributes = 0
 
-    def prove(self, number: int, *, records: int, size: int) -> None:
-        """Count a batch that needs no decoding: the hash (128 bits) of what this side has of it and of its place, how
-        many records it holds, and how many bytes they take."""
-        self._proof = (self._proof + number) & _PROOF_MASK
+    def prove(self, numbers: Sequence[int], *, records: int, size: int) -> None:
+        """Count batches that need no decoding: the hash (128 bits) of what this side has of each and of its place, how
+        many records they hold, and how many bytes these take."""
+        self._proof = (self._proof + sum(numbers)) & _PROOF_MASK
         self._proved += records
         self._bytes += size
 

@@ -87,6 +87,8 @@ class Log:
             places = np.array(starts, np.int64)[:, None] + np.arange(_HEADER.itemsize)
             self.headers = data[places].view(_HEADER).reshape(-1)
         self.ends = self.headers["offset"].astype(np.int64) + self.headers["last_delta"] + 1
+        # One number of an array takes as long as a checksum of a thousand bytes.
+        self._crcs = self.headers["crc"].tolist()
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -233,8 +235,8 @@ class Log:
             found = crc32c.crc32c(self._view[start + _CRC_FROM : stop])
         else:
             found = zlib.crc32(self._view[start + _MAGIC_AT : stop])
-        if found != self.headers["crc"][at]:
-            raise self._damaged(at, f"checksum {found:08x}, in its header {int(self.headers['crc'][at]):08x}")
+        if found != self._crcs[at]:
+            raise self._damaged(at, f"checksum {found:08x}, in its header {self._crcs[at]:08x}")
 
     def _packed(self, at: int) -> memoryview:
         return self._view[self._starts[at] + _HEADER.itemsize : self._stops[at]]
