@@ -127,5 +127,8 @@ def test_python_decodes_where_numba_is_not_installed_or_not_wanted() -> None:
 
     assert answer(ask) == COMPILED
     assert answer(without + ask) == PLAIN
+    # As for a user without a home, and a package that is another's.
+    nowhere = "from numba.core import caching; caching.CacheImpl._locator_classes = []; "
+    assert answer(nowhere + ask) == PLAIN
     assert answer(ask, PLAIN) == PLAIN
     assert f"{columns.KERNEL_VARIABLE} is 'fast': set numba or python, or nothing" in answer(ask, "fast")

@@ -1,10 +1,12 @@
 """Logs of every kind, read in batches: what a consumer of committed records sees, from anywhere to anywhere."""
 
 import random
+import struct
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import crc32c
 import pytest
 
 from kafka_migration.compare.explain.log import Chunk, LogReader, open_logs
@@ -39,13 +41,12 @@ def test_records_of_any_log_are_those_that_a_consumer_sees(seed):
 
     chunks = [*_reader(answers).chunks(TP, start, end, may_lack=True)]
     expected = [(row.offset, decoded(row.timestamp, row.rest)) for row in log.rows if start <= row.offset < end]
-    for found in (
-        [record for chunk in chunks for record in chunk.records],
-        [entry.record for chunk in chunks for entry in chunk.entries()],
-    ):
-        assert [(one.offset, (one.key, one.value, one.headers, one.timestamp)) for one in found] == expected
     entries = [entry for chunk in chunks for entry in chunk.entries()]
-    assert [entry.digest for entry in entries] == [entry.record.digest for entry in entries]
+    found = [entry.record for entry in entries]
+    assert [(one.offset, (one.key, one.value, one.headers, one.timestamp)) for one in found] == expected
+    assert [(entry.offset, entry.timestamp, entry.digest) for entry in entries] == [
+        (one.offset, one.timestamp, one.digest) for one in found
+    ]
 
 
 def _chunk(batch: bytes, start: int = 0, end: int = 10**9, **options: Any) -> Chunk:
@@ -76,11 +77,42 @@ def test_damage_counts_where_it_is_read_only():
     def values(end: int, left_out: Sequence[tuple[int, int]] = ()) -> list[bytes | None]:
         reader = _reader(log_of([first, bytes(second)], end=8))
         chunks = reader.chunks(TP, 0, end, left_out=tuple(left_out))
-        return [record.value for chunk in chunks for record in chunk.records]
+        return [entry.record.value for chunk in chunks for entry in chunk.entries()]
 
     assert values(5) == values(8, [(7, 8)]) == [b"a", b"b"]
-    with pytest.raises(CannotRead, match="checksum"):
-        values(8)
+    before, damaged = _reader(log_of([first, bytes(second)], end=8)).chunks(TP, 0, 8)
+    assert [entry.record.value for entry in before.entries()] == [b"a", b"b"], "what stands before it is read"
+    with pytest.raises(CannotRead, match="batch at offset 7: checksum"):
+        damaged.entries()
+
+
+def test_header_that_is_none_counts_where_it_is_read_only():
+    broken = bytearray(made_batch([b"c"], base_offset=2))
+    broken[16] = 7
+    answers = log_of([made_batch([b"a", b"b"]), bytes(broken), made_batch([b"d"], base_offset=3)], at_once=3, end=4)
+    given_up = [entry.offset for chunk in _chunks(answers, left_out=((2, 3),)) for entry in chunk.entries()]
+    assert given_up == [0, 1, 3]
+    with pytest.raises(CannotRead, match="format 7"):
+        [*_chunks(answers)]
+
+
+def _chunks(answers: Any, **options: Any) -> Iterator[Chunk]:
+    return _reader(answers).chunks(TP, 0, 4, **options)
+
+
+def test_entry_holds_the_bytes_of_its_batch_and_not_of_the_answer_around_it():
+    batches = [made_batch([bytes(10_000)], base_offset=n) for n in range(50)]
+    (entry,) = next(_reader(log_of(batches, at_once=50, end=50)).chunks(TP, 0, 50)).entries()
+    assert (len(entry.batch.stored), entry.size) == (len(batches[0]), len(batches[0]) + 10_002)
+
+
+def test_times_beyond_64_bits_wrap_as_the_java_client_has_them():
+    batch = bytearray(made_batch([b"a", b"b", b"c"]))
+    struct.pack_into(">q", batch, 27, 2**63 - 2)
+    struct.pack_into(">I", batch, 17, crc32c.crc32c(bytes(batch[21:])))
+    entries = [*_chunk(bytes(batch), end=3).entries()]
+    assert [entry.timestamp for entry in entries] == [2**63 - 2, 2**63 - 1, -(2**63)]
+    assert [entry.digest for entry in entries] == [entry.record.digest for entry in entries]
 
 
 def test_both_clusters_are_read_each_as_validation_reads_it(source_cluster, target_cluster, monkeypatch):
@@ -100,9 +132,9 @@ def test_both_clusters_are_read_each_as_validation_reads_it(source_cluster, targ
             (source.uncommitted(), [*numbers, b"aborted", b"committed"]),
             (target, [*numbers, b"aborted", b"committed"]),
         ):
-            assert [record.value for chunk in log.chunks(tp, 10, 54) for record in chunk.records] == expected
+            assert [entry.record.value for chunk in log.chunks(tp, 10, 54) for entry in chunk.entries()] == expected
             with pytest.raises(CannotRead, match="before the pinned end 60"):
                 list(log.chunks(tp, 40, 60))
         delete_records(source_cluster.bootstrap_servers, {tp: 20})
-        with pytest.raises(CannotRead, match="OffsetOutOfRange"):
+        with pytest.raises(CannotRead, match="holds no such offset"):
             list(source.chunks(tp, 10, 54))

@@ -199,7 +199,7 @@ def test_what_was_given_up_is_not_read_though_it_is_damaged() -> None:
     batches = [bytes(batch) for batch in log]
     found, _, _ = read(log_of(batches), 0, 24, left_out=((8, 12),))
     assert found.rows == 20
-    with pytest.raises(CannotRead, match=r"source: made-0 from offset .* on: batch at offset 8: checksum"):
+    with pytest.raises(CannotRead, match="source: made-0: batch at offset 8: checksum"):
         read(log_of(batches), 0, 24)
 
 
@@ -218,7 +218,7 @@ def test_damaged_batch_is_named_by_its_offset(change: Callable[[bytearray], Any]
     batch = bytearray(made_batch(VALUES, base_offset=4))
     change(batch)
     with pytest.raises(Damaged, match=f"batch at offset 4: .*{named}"):
-        _all_of(made_batch(VALUES) + bytes(batch) + made_batch(VALUES, base_offset=8))
+        _all_of(bytes(batch) + made_batch(VALUES, base_offset=8))
 
 
 def _all_of(records: bytes) -> Columns:
@@ -248,7 +248,7 @@ def test_new_leader_is_looked_for_and_read_from() -> None:
 
 
 def test_offsets_that_are_gone_are_named_once_the_leader_has_denied_them() -> None:
-    with pytest.raises(CannotRead, match="OffsetOutOfRange"):
+    with pytest.raises(CannotRead, match="source: made-0 from offset 0 on: the log holds no such offset"):
         read(lambda _: answer(b"", error=OUT_OF_RANGE), 0, 4, seconds=30.0)
     stale = [OUT_OF_RANGE]
 

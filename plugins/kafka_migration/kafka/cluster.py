@@ -321,7 +321,7 @@ class Cluster(OffsetCalls, GroupCalls, AclCalls, ResourceCalls, RightsCalls):
         return topic
 
     def wire(self) -> dict[str, object]:
-        """What a :class:`~kafka_migration.wire.cluster.WireCluster` of this cluster is made with. Holds secrets."""
+        """kafka-python's properties, of which the mirror's and validation's connections are made. Holds secrets."""
         return self.connection.kafka_python()
 
     def cluster_id(self) -> str:

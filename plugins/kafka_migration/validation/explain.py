@@ -1,6 +1,6 @@
 """After the verdict: what exactly differs, and what of it compaction explains (docs/validation.md).
 
-Whoever found a segment unequal, at whatever level: it is read once more here, by its bytes, from both clusters.
+Whoever found a segment unequal, at whatever level: it is read once more here, from both clusters.
 """
 
 from __future__ import annotations
@@ -126,8 +126,10 @@ def _drilled(ctx: Context, ranges: Sequence[PartitionRange], scopes: Sequence[Sc
                 now_ms=lambda: int(ctx.clock.now().timestamp() * 1000),
             )
             return [drill.topic(list(them)) for _, them in groupby(scopes, key=lambda scope: scope.range.topic)]
-    except MigrationError as error:
-        note = f"the records that differ were not looked for: {error.message}"
+    except Exception as error:
+        # Also what nobody thought of.
+        why = error.message if isinstance(error, MigrationError) else f"{type(error).__name__}: {error}"
+        note = f"the records that differ were not looked for: {why}"
         ctx.log(note)
         tps = [scope.range.tp for scope in scopes]
         return [Found(drilled=tuple(Drilled(topic=tp.topic, partition=tp.partition, notes=(note,)) for tp in tps))]

@@ -67,6 +67,10 @@ class Columns:
         """Those that ``mask`` has."""
         return self if mask.all() else Columns(*(getattr(self, one.name)[mask] for one in fields(self)))
 
+    def slice(self, start: int, stop: int) -> Columns:
+        """Those from one place up to, and without, another."""
+        return Columns(*(getattr(self, one.name)[start:stop] for one in fields(self)))
+
     def between(self, start: int, end: int, left_out: Iterable[tuple[int, int]] = ()) -> Columns:
         """Those at offsets from ``start`` up to, and without, ``end``, but for the spans of ``left_out``."""
         mine = (self.offsets >= start) & (self.offsets < end)
@@ -107,8 +111,15 @@ def columns_of(records: Iterable[Record]) -> Columns:
 
 @cache
 def kernel() -> str:
-    """What decodes: :data:`COMPILED` where numba is installed, unless KAFKA_MIGRATION_KERNEL asks for :data:`PLAIN`."""
-    wanted = os.environ.get(KERNEL_VARIABLE) or (COMPILED if find_spec("numba") else PLAIN)
+    """What decodes: :data:`COMPILED` where numba is installed and may keep what it compiles, unless
+    KAFKA_MIGRATION_KERNEL asks for either."""
+    wanted = os.environ.get(KERNEL_VARIABLE)
+    if not wanted:
+        try:
+            return COMPILED if find_spec("numba") and _decoder(COMPILED) else PLAIN
+        except RuntimeError:
+            # Nowhere may this user keep what numba has compiled.
+            return PLAIN
     if wanted not in (COMPILED, PLAIN):
         raise ValueError(f"{KERNEL_VARIABLE} is {wanted!r}: set {COMPILED} or {PLAIN}, or nothing")
     return wanted

@@ -69,7 +69,8 @@ def _records(section: Section) -> Iterator[Record]:
             raise Damaged(f"batch at offset {section.offset}: a record that ends early") from error
         if at != end or count < 0:
             raise Damaged(f"batch at offset {section.offset}: a record whose fields do not fill it")
-        stamp = section.timestamp + time if section.stamp == NO_STAMP else section.stamp
+        # As brokers and the Java client have it, times beyond 64 bits wrap.
+        stamp = (section.timestamp + time + 2**63) % 2**64 - 2**63 if section.stamp == NO_STAMP else section.stamp
         yield section.offset + delta, stamp, key, value, headers
     if at != len(data):
         raise Damaged(f"batch at offset {section.offset}: bytes after its last record")

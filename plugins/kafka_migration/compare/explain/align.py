@@ -311,7 +311,7 @@ def _first_of(entries: Iterator[Entry]) -> list[Entry]:
         if entry is None:
             break
         found.append(entry)
-        size += entry.size
+        size += entry.record.size
     return found
 
 

@@ -30,7 +30,7 @@ from kafka_migration.compare.placing import usual_attributes
 from kafka_migration.compare.record_digest import key_hash
 from kafka_migration.compare.records.compacted import BEHIND, NOT_MIRRORED, Missing, Seen, is_explained
 from kafka_migration.compare.request import PartitionRange
-from kafka_migration.domain.errors import MigrationError
+from kafka_migration.domain.errors import CouldNotFindOut, MigrationError
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
 
 
@@ -53,6 +53,10 @@ class Found:
 
 class _Late(Exception):
     """The deadline has passed."""
+
+
+def _unknown_ends(side: str, tp: TopicPartition) -> PartitionEnds:
+    raise CouldNotFindOut(f"{tp}: where the {side}'s log ends is not known here")
 
 
 class _Partition:
@@ -135,7 +139,7 @@ class Drill:
         examples: int,
         private: bool = False,
         mirrored: Callable[[TopicPartition], int] = lambda _: 0,
-        ends: Callable[[str, TopicPartition], PartitionEnds] = lambda _side, _tp: PartitionEnds(start=0, end=0),
+        ends: Callable[[str, TopicPartition], PartitionEnds] = _unknown_ends,
         until: float = float("inf"),
         clock: Callable[[], float] = time.monotonic,
         now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
@@ -247,10 +251,8 @@ class Drill:
 
     def _seen(self, part: _Partition, keys: Collection[bytes | None]) -> dict[bytes | None, Seen]:
         """What both logs hold of ``keys`` by now, up to their ends."""
-        import numpy as np  # only who drills down pays for it
-
-        pinned, places, found = part.range, Places(part.range), {key: Seen() for key in keys}
-        hashes = np.array([*map(key_hash, keys)], np.uint64)
+        pinned, places = part.range, Places(part.range)
+        found = {key_hash(key): Seen() for key in keys}
         # Asked first: whatever lay before it then is not newer than what is read now.
         mirrored = max(pinned.source_end, self._mirrored(part.tp))
 
@@ -263,16 +265,24 @@ class Drill:
             return places.source_of(offset) if offset < pinned.target_end else BEHIND
 
         place_of: dict[str, Callable[[int], int | None]] = {SOURCE: source_place, TARGET: target_place}
-        for side, log, handler in ((SOURCE, self._source_log, pinned.handler), (TARGET, self._target_log, None)):
-            ends = self._ends(side, part.tp)
-            for chunk in log.chunks(part.tp, ends.start, ends.end, may_lack=True, handler=handler):
+        for side in (SOURCE, TARGET):
+            for chunk in self._all(side, pinned):
                 self._watch()
-                for nth in np.flatnonzero(np.isin(chunk.columns.keys, hashes)).tolist():
-                    record = chunk.records[nth]
-                    place = place_of[side](record.offset) if record.key in found else None
+                columns = chunk.columns()
+                for nth, key in enumerate(columns.keys.tolist()):
+                    place = place_of[side](int(columns.offsets[nth])) if key in found else None
                     if place is not None:
-                        found[record.key].places[side].add(place)
-        return found
+                        found[key].places[side].add(place)
+        return {key: found[key_hash(key)] for key in keys}
+
+    def _all(self, side: str, pinned: PartitionRange) -> Chunks:
+        """All that a side's log holds by now."""
+        ends = self._ends(side, pinned.tp)
+        if side == TARGET:
+            return self._target_log.chunks(pinned.tp, ends.start, ends.end, may_lack=pinned.target_compacted)
+        return self._source_log.chunks(
+            pinned.tp, ends.start, ends.end, may_lack=pinned.compacted, handler=pinned.handler
+        )
 
     def _search(self, wanted: Collection[Left], rows: Mapping[TopicPartition, Row]) -> Originals:
         """Where the source has the records that are on the target only, and which of ``rows`` it has."""

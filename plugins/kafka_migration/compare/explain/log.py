@@ -13,35 +13,100 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kafka_migration.compare.digests import SOURCE, TARGET
 from kafka_migration.compare.explain.fields import Record
+from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.handlers import Handler
 from kafka_migration.domain.types import TopicPartition
 
 if TYPE_CHECKING:
     from kafka_migration.compare.decode.columns import Columns
     from kafka_migration.compare.reader.client import Client
-    from kafka_migration.compare.reader.log import Log as Batches
-    from kafka_migration.compare.reader.side import Side
+    from kafka_migration.compare.reader.side import Batches, Side
 
 _PATIENCE_SECONDS = 60.0
+#: Of small batches so many bytes are decoded at once: of a single one that takes a hundred times as long as its record.
+_TOGETHER_BYTES = 64 << 10
 _CODEC, _STAMPED, _TRANSACTIONAL = 0x07, 0x08, 0x10
 
 Spans = tuple[tuple[int, int], ...]
 
 
+class Batch:
+    """The bytes of one batch, and nothing of the answer that it came in. What side it is of says what counts of it."""
+
+    def __init__(self, side: Side, stored: bytes) -> None:
+        self.side, self.stored = side, stored
+
+    @cached_property
+    def records(self) -> list[Record]:
+        """Its records. Raises CannotRead."""
+        side = self.side
+        return [
+            Record.of(offset, time, *parts)
+            for offset, time, *parts in side.records(self.stored)
+            if side.start <= offset < side.end and not any(low <= offset < high for low, high in side.left_out)
+        ]
+
+
 class Entry(NamedTuple):
-    """A record by its hash, ``digest``. ``size`` counts the bytes of key and value; ``timestamp`` is in ms."""
+    """A record by its hash, ``digest``; ``timestamp`` is in ms. ``size`` is how many bytes are held for it."""
 
     offset: int
     timestamp: int
     digest: int
     size: int
-    chunk: Chunk
+    batch: Batch
     nth: int
 
     @property
     def record(self) -> Record:
         """All of it. Raises CannotRead."""
-        return self.chunk.records[self.nth]
+        return self.batch.records[self.nth]
+
+
+class _Answer:
+    """The batches of one answer. Small ones are decoded together with those behind them."""
+
+    def __init__(self, side: Side, found: Batches) -> None:
+        self.side, self.log, self.begins = side, found.log, found.begins
+        self.places: list[int] = found.mask.nonzero()[0].tolist()
+        self._magics: list[int] = found.log.headers["magic"].tolist()
+        self._done = range(0)
+        self._columns: Columns | None = None
+
+    def columns(self, nth: int) -> Columns:
+        """The records of the batch of ``places`` with this number, in order of offsets. Raises CannotRead."""
+        if nth not in self._done or self._columns is None:
+            self._done = self._together(nth)
+            try:
+                self._columns = self._decoded(self._done)
+            except CouldNotFindOut:
+                # One that is damaged keeps nobody from reading those before it.
+                self._done = range(nth, nth + 1)
+                self._columns = self._decoded(self._done)
+        if len(self._done) == 1:
+            return self._columns
+        at = self.places[nth]
+        return self._columns.slice(*self._columns.offsets.searchsorted([self.begins[at], self.log.ends[at]]).tolist())
+
+    def _together(self, nth: int) -> range:
+        """Batches one behind the other, of few bytes in all, of which none reaches back."""
+        size, last, stop = 0, self.places[nth], nth
+        for stop in range(nth, len(self.places)):
+            at = self.places[stop]
+            size += self.log.size(at)
+            is_other = self._magics[at] != self._magics[last] or self.begins[at] < self.log.ends[last]
+            if stop > nth and (is_other or size > _TOGETHER_BYTES):
+                return range(nth, stop)
+            last = at
+        return range(nth, stop + 1)
+
+    def _decoded(self, which: range) -> Columns:
+        import numpy as np  # only who drills down pays for it
+
+        mask = np.zeros(len(self.log), np.bool_)
+        mask[[self.places[nth] for nth in which]] = True
+        side = self.side
+        return side.decoded(self.log, mask).between(side.start, side.end, side.left_out)
 
 
 class Chunk:
@@ -51,10 +116,11 @@ class Chunk:
     ``newest`` their largest timestamp, None if no header says so. Only all of a batch can be a twin (``is_whole``).
     """
 
-    def __init__(self, side: Side, batches: Batches, at: int, first: int) -> None:
-        self._side, self._batches, self._at, self.first = side, batches, at, first
-        (_, length, _, magic, _, attributes, last, base, newest, *_, records) = batches.headers[at].item()
-        is_old, end = magic < 2, first + last + 1
+    def __init__(self, answer: _Answer, nth: int) -> None:
+        self._answer, self._nth, self._at = answer, nth, answer.places[nth]
+        self.first, side = int(answer.begins[self._at]), answer.side
+        (_, length, _, magic, _, attributes, last, base, newest, *_, records) = answer.log.headers[self._at].item()
+        is_old, end = magic < 2, self.first + last + 1
         self.count: int = records
         self.attributes: int = 0 if is_old else attributes
         self.newest = None if is_old or newest < 0 or side.handled is not None else int(newest)
@@ -62,9 +128,9 @@ class Chunk:
             not is_old
             and side.handled is None
             and last + 1 == records
-            and side.start <= first
+            and side.start <= self.first
             and end <= side.end
-            and all(end <= low or first >= high for low, high in side.left_out)
+            and all(end <= low or self.first >= high for low, high in side.left_out)
         )
         self._likeness = length, records, base, attributes & (_CODEC | _STAMPED)
 
@@ -80,38 +146,23 @@ class Chunk:
             and other.is_whole
             and self._likeness == other._likeness
             and not self.attributes & _STAMPED
-            and self._stored == other._stored
+            and self._body() == other._body()
         )
 
-    @property
-    def _stored(self) -> bytes:
-        return bytes(self._side.verified(self._batches, self._at))
+    def _body(self) -> bytes:
+        return bytes(self._answer.side.verified(self._answer.log, self._at))
 
-    @cached_property
     def columns(self) -> Columns:
         """Its records as columns. Raises CannotRead."""
-        import numpy as np  # only who drills down pays for it
-
-        only = np.zeros(len(self._batches), np.bool_)
-        only[self._at] = True
-        side = self._side
-        return side.decoded(self._batches, only).between(side.start, side.end, side.left_out)
-
-    @cached_property
-    def records(self) -> list[Record]:
-        """The same, each in its parts. Raises CannotRead."""
-        side = self._side
-        return [
-            Record.of(offset, time, *parts)
-            for offset, time, *parts in side.records(self._batches, self._at)
-            if side.start <= offset < side.end and not any(low <= offset < high for low, high in side.left_out)
-        ]
+        return self._answer.columns(self._nth)
 
     def entries(self) -> Iterator[Entry]:
         """The same, by their hashes. Raises CannotRead."""
-        columns = self.columns
-        rows = (columns.offsets, columns.times, columns.hashes, columns.sizes)
-        return map(Entry._make, zip(*(row.tolist() for row in rows), repeat(self), count(), strict=False))
+        columns = self.columns()
+        batch = Batch(self._answer.side, self._answer.log.stored(self._at))
+        sizes = columns.sizes + len(batch.stored) // max(1, len(columns))
+        rows = (columns.offsets, columns.times, columns.hashes, sizes)
+        return map(Entry._make, zip(*(row.tolist() for row in rows), repeat(batch), count(), strict=False))
 
 
 Chunks = Iterator[Chunk]
@@ -187,7 +238,8 @@ class LogReader:
         )
         try:
             while (found := side.next_batches()) is not None:
-                for at in found.mask.nonzero()[0].tolist():
-                    yield Chunk(side, found.log, at, int(found.begins[at]))
+                answer = _Answer(side, found)
+                for nth in range(len(answer.places)):
+                    yield Chunk(answer, nth)
         finally:
             side.drop()

@@ -291,7 +291,7 @@ def _among(chunks: Chunks, wanted: set[int], oldest: int) -> set[int]:
         if len(found) == len(wanted):
             break
         if chunk.newest is None or chunk.newest >= oldest:
-            found |= wanted.intersection(chunk.columns.hashes.tolist())
+            found |= wanted.intersection(chunk.columns().hashes.tolist())
     return found
 
 

@@ -35,8 +35,6 @@ class OriginalSearch:
     """Looks for ``wanted`` records, and for those of ``rows``, in the source's partitions, one after the other."""
 
     def __init__(self, wanted: Collection[Left], rows: Mapping[TopicPartition, Row]) -> None:
-        import numpy as np  # only who drills down pays for it
-
         self._wanted: defaultdict[int, list[Left]] = defaultdict(list)
         for left in wanted:
             self._wanted[left.record.digest].append(left)
@@ -45,7 +43,6 @@ class OriginalSearch:
         self._open, self._open_digests = set(wanted), {found for row in rows.values() for found in row.digests}
         self._places: dict[Left, Original] = {}
         self._digests: set[int] = set()
-        self._asked = np.array([*self._wanted, *self._open_digests], np.uint64)
         self._looked_at = 0
         #: Where the wanted records stand on the target.
         self.homes = {left.tp for left in wanted} | rows.keys()
@@ -60,18 +57,15 @@ class OriginalSearch:
             raise Enough(f"only {self._looked_at:,} records of the source were looked through for its original")
 
     def _look_at_all(self, tp: TopicPartition, chunk: Chunk) -> None:
-        import numpy as np
-
-        found = chunk.columns
-        for n in np.flatnonzero(np.isin(found.hashes, self._asked)).tolist():
-            digest = int(found.hashes[n])
-            for left in self._wanted.get(digest, ()):
+        wanted, unseen, columns = self._wanted, self._open_digests, chunk.columns()
+        for n, digest in enumerate(columns.hashes.tolist()):
+            for left in wanted.get(digest, ()):
                 if left in self._open and (left not in self._places or left.tp == tp):
-                    self._places[left] = (tp, int(found.offsets[n]))
+                    self._places[left] = (tp, int(columns.offsets[n]))
                     if left.tp == tp:
                         self._open.discard(left)
-            if digest in self._open_digests:
-                self._open_digests.discard(digest)
+            if digest in unseen:
+                unseen.discard(digest)
                 self._digests.add(digest)
 
     def is_over(self) -> bool:

@@ -105,7 +105,7 @@ class Stream:
         if not self.is_over:
             for chunk in self._open(self.ready[-1].offset + 1):
                 self._watch()
-                yield from chunk.columns.hashes.tolist()
+                yield from chunk.columns().hashes.tolist()
 
 
 class Lookahead:

@@ -101,6 +101,9 @@ class Log:
         while at + _MAGIC_AT < size:
             length, magic = _LENGTH.unpack_from(view, at + _LENGTH_AT)[0], view[at + _MAGIC_AT]
             if magic > 2 or length + _OVERHEAD < (_HEADER.itemsize if magic == 2 else _OLD.size):
+                if starts:
+                    # Whoever goes on behind those before it may pass it over.
+                    break
                 offset = int.from_bytes(view[at : at + 8], "big", signed=True)
                 raise Damaged(f"batch at offset {offset}: format {magic}, {length} bytes")
             is_old |= magic < 2
@@ -208,6 +211,14 @@ class Log:
         if which or not done:
             done.append(room.decoded(self._facts(which), change))
         return done[0] if len(done) == 1 else Columns.joined(done)
+
+    def size(self, at: int) -> int:
+        """How many bytes a batch takes."""
+        return self._stops[at] - self._starts[at]
+
+    def stored(self, at: int) -> bytes:
+        """A batch as it is stored."""
+        return bytes(self._view[self._starts[at] : self._stops[at]])
 
     def records(self, at: int, change: Change | None = None) -> Iterator[Record]:
         """The records of one batch, or what ``change`` makes of them, one by one: as :meth:`decoded` has them. Raises

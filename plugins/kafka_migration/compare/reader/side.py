@@ -83,14 +83,14 @@ class Side:
         try:
             return log.decoded(mask, self.handled)
         except (Damaged, HandlerFailed) as error:
-            raise self._cannot(str(error)) from error
+            raise self._wrong(error) from error
 
-    def records(self, log: Log, at: int) -> list[Record]:
-        """The records of one batch, each in its parts. Raises CannotRead."""
+    def records(self, batch: bytes) -> list[Record]:
+        """The records of one batch as it is stored, each in its parts. Raises CannotRead."""
         try:
-            return [*log.records(at, self.handled)]
+            return [*Log(batch).records(0, self.handled)]
         except (Damaged, HandlerFailed) as error:
-            raise self._cannot(str(error)) from error
+            raise self._wrong(error) from error
 
     def verified(self, log: Log, at: int) -> memoryview:
         """The records section of the batch at this place, as it is stored. Raises CannotRead if its checksum is
@@ -98,7 +98,7 @@ class Side:
         try:
             return log.verified(at)
         except Damaged as error:
-            raise self._cannot(str(error)) from error
+            raise self._wrong(error) from error
 
     def next_batches(self) -> Batches | None:
         """The batches of the next answer; None at the end. Raises CannotRead."""
@@ -145,7 +145,8 @@ class Side:
                     return answer
                 error: kafka_errors.KafkaError = kafka_errors.for_code(answer.error_code)()
                 if answer.error_code in _FINAL and is_sure:
-                    raise self._cannot(type(error).__name__)
+                    is_gone = answer.error_code == OFFSET_OUT_OF_RANGE
+                    raise self._cannot("the log holds no such offset by now" if is_gone else type(error).__name__)
                 # Of the leader that was looked for now it counts: another broker may know less.
                 is_sure = True
             except kafka_errors.KafkaError as found:
@@ -218,4 +219,10 @@ class Side:
             self._client.pause()
 
     def _cannot(self, problem: str) -> CannotRead:
-        return CannotRead(f"{self._client.role}: {self._tp} from offset {self._at} on: {problem}")
+        where = f"{self._client.role}: {self._tp} from offset {self._at} on"
+        return CannotRead(f"{where}: {problem}", remedy="run this again")
+
+    def _wrong(self, error: Exception) -> CannotRead:
+        """What names its own offset."""
+        remedy = "correct the handler" if isinstance(error, HandlerFailed) else ""
+        return CannotRead(f"{self._client.role}: {self._tp}: {error}", remedy=remedy)
