@@ -25,6 +25,7 @@ _SHARED = frozenset({"source_cluster", "target_cluster", "compacting"})
 _OWN = frozenset({"spark", "three", "forgetful", "remembering", "guarded"})
 _LONGEST = (
     "dags/test_migration",
+    "modes/test_modes",
     "compare/test_reruns",
     "cli/test_run",
     "cli/test_migration",
@@ -32,9 +33,12 @@ _LONGEST = (
     "copy/test_spark",
     "compare/test_differences",
     "kafka/test_guarded_spark",
+    "cli/test_old_clusters",
+    "cli/test_renamed",
+    "soak/test_adopt",
+    "cli/test_topologies",
     "steps/test_permissions",
     "chaos/test_round",
-    "cli/test_old_clusters",
     "mutation/test_short",
     "soak/test_kill",
 )
