@@ -160,7 +160,8 @@ class Chunk:
         """The same, by their hashes. Raises CannotRead."""
         columns = self.columns()
         batch = Batch(self._answer.side, self._answer.log.stored(self._at))
-        sizes = columns.sizes + len(batch.stored) // max(1, len(columns))
+        # As stored, or as it is once somebody looks into it.
+        sizes = columns.sizes.clip(len(batch.stored) // max(1, len(columns)))
         rows = (columns.offsets, columns.times, columns.hashes, sizes)
         return map(Entry._make, zip(*(row.tolist() for row in rows), repeat(batch), count(), strict=False))
 
