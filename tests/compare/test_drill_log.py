@@ -100,6 +100,13 @@ def _chunks(answers: Any, **options: Any) -> Iterator[Chunk]:
     return _reader(answers).chunks(TP, 0, 4, **options)
 
 
+def test_batch_that_reaches_back_has_its_own_records_and_no_others():
+    batches = [made_batch([b"%d" % at] * 4, base_offset=at) for at in (0, 2, 6)]
+    chunks = _reader(log_of(batches, at_once=3, end=10)).chunks(TP, 0, 10)
+    found = [[entry.offset for entry in chunk.entries()] for chunk in chunks]
+    assert found == [[0, 1, 2, 3], [2, 3, 4, 5], [6, 7, 8, 9]]
+
+
 def test_entry_holds_the_bytes_of_its_batch_and_not_of_the_answer_around_it():
     batches = [made_batch([bytes(10_000)], base_offset=n) for n in range(50)]
     (entry,) = next(_reader(log_of(batches, at_once=50, end=50)).chunks(TP, 0, 50)).entries()
