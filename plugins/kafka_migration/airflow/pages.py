@@ -9,6 +9,7 @@ Imported by the API server alone.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -56,6 +57,9 @@ _AHEAD_SECONDS = 60.0
 
 def application() -> FastAPI:
     """The application, to be mounted below :data:`kafka_migration.airflow.links.PREFIX`."""
+    # What the server has loaded by now stays until its end. To look through it for garbage would take one load of the
+    # board in twenty several times as long as the others.
+    gc.freeze()
     app = FastAPI(title="Kafka migrations", docs_url=None, redoc_url=None, openapi_url=None)
     may_see = [Depends(requires_access_dag(method="GET"))]
 
