@@ -22,7 +22,7 @@ NOW = 1_700_000_000_000
 LATER = NOW + 10**9
 
 
-class Side:
+class Side(LogReader):
     """One side's logs; what was read of each."""
 
     def __init__(self, logs: Mapping[int, Log], *, ends: Mapping[int, int] | None = None) -> None:
@@ -51,7 +51,7 @@ class Side:
         return PartitionEnds(start=0, end=self._ends.get(tp.partition, end_of(self._logs[tp.partition])))
 
 
-class Sparse:
+class Sparse(LogReader):
     """One partition of a compacted log: records by offset, each a batch of its own."""
 
     def __init__(self, records: Mapping[int, Content], end: int) -> None:

@@ -67,7 +67,7 @@ def test_twins_have_the_same_bytes_whatever_their_places_and_epochs():
     assert not one.is_twin(same), "what is handled is not what the log holds"
     stamped = _chunk(made_batch(values, base_offset=5, attributes=STAMPED))
     assert not stamped.is_twin(one)
-    assert not stamped.is_twin(stamped), "by what its header says, its records have other times than their bytes"
+    assert not stamped.is_twin(stamped), "the times of its records are that of the header, whatever their bytes say"
 
 
 def test_damage_counts_where_it_is_read_only():

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kafka_migration.compare.explain import matching
-from kafka_migration.compare.explain.log import Chunks
+from kafka_migration.compare.explain.log import Chunks, LogReader
 from kafka_migration.compare.explain.matching import Match, Mismatch, match
 from kafka_migration.compare.explain.stream import Stream
 from kafka_migration.domain.offset_map import Run
@@ -19,7 +19,7 @@ TP = TopicPartition("orders", 0)
 SIZES, OTHERS = (7, 3, 12), (5, 9)
 
 
-class Only:
+class Only(LogReader):
     """A log without some of its records, as whoever reads committed ones sees it."""
 
     def __init__(self, log: Log, aborted: Sequence[int]) -> None:

@@ -21,7 +21,7 @@ from kafka_migration.compare.digests import SOURCE, TARGET, Digest
 from kafka_migration.compare.explain.align import Aligner, Apart
 from kafka_migration.compare.explain.classes import classify
 from kafka_migration.compare.explain.left import Left, Leftovers, Row, TooMany
-from kafka_migration.compare.explain.log import Chunks, Log
+from kafka_migration.compare.explain.log import Chunks, LogReader
 from kafka_migration.compare.explain.originals import Enough, Originals, OriginalSearch
 from kafka_migration.compare.explain.places import Places, regions
 from kafka_migration.compare.explain.result import Drilled, Example, Fault
@@ -132,8 +132,8 @@ class Drill:
 
     def __init__(
         self,
-        source: Log,
-        target: Log,
+        source: LogReader,
+        target: LogReader,
         pinned: Iterable[PartitionRange],
         *,
         examples: int,

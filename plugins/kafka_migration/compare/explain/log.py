@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from itertools import count, repeat
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafka_migration.compare.digests import SOURCE, TARGET
 from kafka_migration.compare.explain.fields import Record
@@ -20,6 +20,7 @@ from kafka_migration.domain.types import TopicPartition
 if TYPE_CHECKING:
     from kafka_migration.compare.decode.columns import Columns
     from kafka_migration.compare.reader.client import Client
+    from kafka_migration.compare.reader.handled import Spans
     from kafka_migration.compare.reader.side import Batches, Side
 
 _PATIENCE_SECONDS = 60.0
@@ -27,11 +28,10 @@ _PATIENCE_SECONDS = 60.0
 _TOGETHER_BYTES = 64 << 10
 _CODEC, _STAMPED, _TRANSACTIONAL = 0x07, 0x08, 0x10
 
-Spans = tuple[tuple[int, int], ...]
-
 
 class Batch:
-    """The bytes of one batch, and nothing of the answer that it came in. What side it is of says what counts of it."""
+    """The bytes of one batch, copied out of the answer that it came in; those of its records count that lie between the
+    bounds of ``side``, and not in what is left out there."""
 
     def __init__(self, side: Side, stored: bytes) -> None:
         self.side, self.stored = side, stored
@@ -169,26 +169,6 @@ class Chunk:
 Chunks = Iterator[Chunk]
 
 
-class Log(Protocol):
-    """One side's logs (:class:`LogReader`)."""
-
-    def chunks(
-        self,
-        tp: TopicPartition,
-        start: int,
-        end: int,
-        *,
-        left_out: Spans = (),
-        may_lack: bool = False,
-        handler: Handler | None = None,
-    ) -> Chunks:
-        """What stands at ``start`` to ``end`` (not included), but for the spans ``left_out``, which may be damaged.
-
-        ``may_lack``: offsets may hold nothing, since the log is compacted. Of what ``handler`` makes of the records,
-        if there is one. Raises BadInput for a handler that is not here, and CannotRead for what cannot be read.
-        """
-
-
 @contextmanager
 def open_logs(source: Mapping[str, Any], target: Mapping[str, Any]) -> Iterator[tuple[LogReader, LogReader]]:
     """Readers of both clusters, by kafka-python's properties of their connections.
@@ -222,7 +202,11 @@ class LogReader:
         may_lack: bool = False,
         handler: Handler | None = None,
     ) -> Chunks:
-        """As :meth:`Log.chunks`."""
+        """What stands at ``start`` to ``end`` (not included), but for the spans ``left_out``, which may be damaged.
+
+        ``may_lack``: offsets may hold nothing, since the log is compacted. Of what ``handler`` makes of the records,
+        if there is one. Raises BadInput for a handler that is not here, and CannotRead for what cannot be read.
+        """
         from kafka_migration.compare.reader.handled import Handled
         from kafka_migration.compare.reader.side import Side
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from kafka_migration.compare.explain.align import Apart, Follower
 from kafka_migration.compare.explain.left import Row
-from kafka_migration.compare.explain.log import Chunk, Chunks, Entry, Log
+from kafka_migration.compare.explain.log import Chunk, Chunks, Entry, LogReader
 from kafka_migration.compare.explain.stream import Stream
 from kafka_migration.domain.offset_map import Run
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
@@ -174,10 +174,10 @@ class _Matcher(Follower):
 
 def match(
     tp: TopicPartition,
-    source: Log,
-    target: Log,
+    source: LogReader,
+    target: LogReader,
     *,
-    with_aborted: Log,
+    with_aborted: LogReader,
     ends: tuple[PartitionEnds, PartitionEnds],
     begins_late: bool = False,
     watch: Callable[[int], None] = lambda _offset: None,
@@ -229,8 +229,8 @@ def _trouble(found: Match, matcher: _Matcher, read: int, begins_late: bool) -> s
 def _classified(
     tp: TopicPartition,
     matcher: _Matcher,
-    source: Log,
-    with_aborted: Log,
+    source: LogReader,
+    with_aborted: LogReader,
     ends: tuple[PartitionEnds, PartitionEnds],
     begins_late: bool,
 ) -> dict[Mismatch, tuple[Span, ...]]:
