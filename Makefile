@@ -18,7 +18,7 @@ export PYTHONPATH := $(CURDIR)/plugins:$(CURDIR)
 # Hundreds of processes are started, and each would compile again what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-kerberos lock lint format test test-long docs conformance kill-test upgrade airflow-check test-ui races crash-matrix security-matrix translate-check adopt-check chaos chaos-cut mutation bench-mirror bench-latency bench-fair bench-switch bench-scale bench-validate bench-fleet bench-spread bench-access bench-schemas bench-board alerts-check scrape-check fuzz-reader demo demo-secure demo-kerberos demo-installed demo-full up down brokers brokers-down clean
+.PHONY: help setup setup-kerberos lock lint format test test-long test-soak docs conformance kill-test upgrade airflow-check test-ui races crash-matrix security-matrix translate-check adopt-check chaos chaos-cut mutation bench-mirror bench-latency bench-fair bench-switch bench-scale bench-validate bench-fleet bench-spread bench-access bench-schemas bench-board alerts-check scrape-check fuzz-reader demo demo-secure demo-kerberos demo-installed demo-full up down brokers brokers-down clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,17 +57,22 @@ format: setup ## Let ruff correct what it can
 # More than cores: much of the time, tests wait for leases, elections and ends.
 WORKERS ?= 7
 # Tests of whole clusters and Spark sessions, which keep the cores busy.
-test-long: WORKERS := 4
+test-long test-soak: WORKERS := 4
 LONG := tests/conformance $(shell grep -rl 'mark\.long' tests --include='test_*.py')
+SOAK := $(shell grep -rl 'mark\.soak' tests --include='test_*.py')
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder --durations 40
 
-test: setup ## All but the longest tests, on real brokers, in WORKERS processes; ARGS="-k lag" for a part of it
+test: setup ## Whatever takes less than a minute, on real brokers, in WORKERS processes; ARGS="-k lag" for a part of it
 	@$(BIN)/python -m demo setup --old-brokers
-	$(PYTEST) -m 'not long' $(ARGS)
+	$(PYTEST) -m 'not long and not soak' $(ARGS)
 
-test-long: setup ## The longest: Airflow, conformance, old clusters end to end, short forms of kill-test, chaos and others
+test-long: setup ## What takes longer: a real Airflow, Spark clusters, conformance, a registry
 	@$(BIN)/python -m demo setup --old-brokers
 	$(PYTEST) -m long $(LONG) $(ARGS)
+
+test-soak: setup ## Whole migrations (old clusters, other names, topologies, permissions), short forms of kill-test, chaos and others
+	@$(BIN)/python -m demo setup --old-brokers
+	$(PYTEST) -m soak $(SOAK) $(ARGS)
 
 conformance: setup ## What the peers' own suites check (docs/conformance.md), as far as only that suite shows it
 	$(BIN)/python -m pytest tests/conformance tests/test_conformance.py $(ARGS)

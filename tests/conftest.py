@@ -46,7 +46,7 @@ _ALONE_TURN = len(_LONGEST) + 3
 """Of tests without brokers. In between are those that wait most of the time."""
 _BESIDE_LONG = 12
 _RUN = pytest.StashKey[Run]()
-#: Every test that was collected, and whether it waits for the longest run.
+#: Every test that was collected, and whether `make test` leaves it out.
 COLLECTED = pytest.StashKey[list[tuple[str, bool]]]()
 
 
@@ -108,7 +108,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     leases, elections and ends.
     """
     # Before any is deselected.
-    config.stash[COLLECTED] = [(item.nodeid, item.get_closest_marker("long") is not None) for item in items]
+    config.stash[COLLECTED] = [(item.nodeid, any(map(item.get_closest_marker, ("long", "soak")))) for item in items]
     together: dict[str, list[pytest.Item]] = {}
     turns: dict[str, int] = {}
     for item in items:

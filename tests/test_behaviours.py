@@ -67,8 +67,8 @@ def test_claimed_line_names_tests_and_all_of_them_exist(number):
 
 
 def collected(config: pytest.Config) -> dict[str, list[bool]]:
-    """Every test of this run's files, as file::name, and for each of its parameters whether it waits for the longest
-    run. Of a run of some files, of all that lines name: in a process of its own."""
+    """Every test of this run's files, as file::name, and for each of its parameters whether `make test` leaves it out.
+    Of a run of some files, of all that lines name: in a process of its own."""
     files = {file for named in LINES.values() for file, _ in named}
     found = config.stash[COLLECTED]
     if not files <= {nodeid.partition("::")[0] for nodeid, _ in found}:
@@ -98,7 +98,7 @@ sys.exit(pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", *sys.arg
 
 
 @pytest.mark.timeout(300)
-def test_every_named_test_is_collected_and_every_line_is_shown_without_the_longest_run(
+def test_every_named_test_is_collected_and_every_line_is_shown_by_make_test(
     pytestconfig: pytest.Config,
 ) -> None:
     found = collected(pytestconfig)

@@ -23,7 +23,7 @@ OF_PROCESSES = Round(
 # Of brokers that die and leaders that move, `make chaos` plays rounds; tests/copy/test_three_brokers.py has both.
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(1500)  # two clusters of its own, and two starts of Spark
 def test_mirror_under_cut_connections_a_killed_worker_and_a_takeover_copies_everything_once_in_order(tmp_path: Path):
     unnoted, it = Notes(None, {}), OF_PROCESSES

@@ -91,7 +91,7 @@ def test_folder_that_cannot_be_read_ends_with_2(tmp_path, capsys):
     assert broken.startswith("error: a.jsonl, line 1: ")
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_million_events_are_judged_in_bounded_time_and_memory(tmp_path: Path) -> None:
     events = large.write(tmp_path / "notes")
     assert events > 1_000_000

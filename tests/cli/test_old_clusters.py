@@ -117,7 +117,7 @@ def _add_user(servers: str) -> None:
         future.result(30)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(1500)
 def test_commands_migrate_topics_and_a_group_from_an_old_cluster(
     version: str,

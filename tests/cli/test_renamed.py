@@ -54,7 +54,7 @@ def same(rows: list[Row]) -> list[object]:
     return [row.without_offset() for row in rows]
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_topics_with_other_names_on_the_target_are_copied_compared_moved_and_brought_back(
     source_cluster: EmbeddedKafka, target_cluster: EmbeddedKafka, tmp_path: Path

@@ -33,7 +33,7 @@ def _write(servers: str, first: int, count: int) -> None:
     produce(servers, ORDERS, (ToSend(b"%d" % n, partition=n % 2) for n in range(first, first + count)))
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(1500)
 def test_what_lies_before_is_neither_copied_nor_missed_and_told_at_every_gate(
     source_cluster: EmbeddedKafka, target_cluster: EmbeddedKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

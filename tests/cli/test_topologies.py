@@ -135,7 +135,7 @@ class Scene:
         return found
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 def test_records_reach_every_cluster_where_they_belong_once_and_in_order(

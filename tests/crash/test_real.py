@@ -10,7 +10,7 @@ from tests.crash.real import SCENARIOS, places, results
 from tests.crash.wire import Deadly
 
 
-@pytest.mark.long
+@pytest.mark.soak
 # All commands: `make crash-matrix`.
 def test_commands_killed_at_real_requests_come_to_the_same_end_when_they_are_run_again(tmp_path: Path) -> None:
     fence = [scenario for scenario in SCENARIOS if scenario.name == "fence"]

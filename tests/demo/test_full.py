@@ -134,7 +134,7 @@ def test_act_that_fails_ends_the_acts_and_what_was_noted_is_judged(
     assert any("not run: two" in line for line in stage.said)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_clients_moved_by_hooks_on_a_broker_note_what_the_judge_accepts(tmp_path: Path) -> None:
     with EmbeddedKafka(name="full-workload") as cluster:
         create_health(AdminClient(dict(cluster.admin_properties)))

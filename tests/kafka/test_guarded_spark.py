@@ -84,7 +84,7 @@ def pages_of(ui: str) -> Iterator[str]:
 
 # What stays in `make test`: executors of a cluster of their own (tests/copy/test_spark.py), tokens in Python and in the
 # JVM (test_guarded.py), a mirror behind locks (test_guarded_mirror.py).
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_tokens_serve_executors_and_neither_they_nor_the_clients_secret_are_shown(
     guarded: Guarded, target_cluster: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -30,7 +30,7 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Secured
 
 # What stays in `make test`: each client with each mechanism (tests/kafka/test_guarded.py), a mirror behind locks
 # (test_guarded_mirror.py).
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("source", "target"),

@@ -28,7 +28,7 @@ def it(clusters: tuple[str, str]) -> Iterator[Validator]:
         yield found
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(1500)  # two clusters and a Spark session of their own
 def test_every_kind_of_fault_is_detected_named_and_placed_on_logs_of_the_mirror(
     clusters: tuple[str, str], it: Validator
@@ -54,7 +54,7 @@ def test_every_kind_of_fault_is_detected_named_and_placed_on_logs_of_the_mirror(
     assert found.faults == len(KINDS) + len(codecs)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(1500)
 def test_clean_copies_under_compaction_retention_and_transactions_raise_no_alarm(
     clusters: tuple[str, str], it: Validator

@@ -71,7 +71,7 @@ def records_between(
     ]
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.parametrize("counts", [False, True], ids=["records", "state"])
 def test_query_goes_on_on_the_target_with_the_very_batch_that_it_died_in(
     source_cluster, target_cluster, tmp_path, counts

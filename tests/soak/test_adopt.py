@@ -18,7 +18,7 @@ GOOD = {
 }
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(1500)  # two starts of MirrorMaker 2, two of Spark
 def test_copy_of_a_mirrormaker_that_was_killed_is_taken_over(source_cluster, target_cluster, tmp_path, monkeypatch):
     # MirrorMaker 2 names a garbage collector of its own.

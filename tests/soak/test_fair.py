@@ -9,7 +9,7 @@ import pytest
 
 from bench import fair
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(300)]
 
 
 def test_small_topics_go_on_beside_a_heavy_one_that_is_copied_as_fast(capsys: pytest.CaptureFixture[str]) -> None:

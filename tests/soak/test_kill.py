@@ -7,7 +7,7 @@ from tests.kafka_tools import Row
 from tests.soak.kill import VICTIMS, WRONG, differences, is_exact, run
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(1500)  # two clusters of its own, and three starts of Spark
 def test_mirror_killed_as_driver_worker_and_jvm_copies_every_record_once_in_order(tmp_path):
     result = run(records=200_000, kills=len(VICTIMS), seed=20_261, throttle=2_500_000, folder=tmp_path)

@@ -5,7 +5,7 @@ import pytest
 from tests.soak.translate import is_good, run
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(1500)  # four starts of Spark
 def test_random_commits_after_several_fences_translate_to_the_very_records(source_cluster, target_cluster, tmp_path):
     source, target = source_cluster.bootstrap_servers, target_cluster.bootstrap_servers

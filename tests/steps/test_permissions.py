@@ -124,7 +124,7 @@ class TestNothingMadeYet:
             future.result(30)
         wait_until(lambda: not topics_of(locked, "target"), "deleted")
 
-    @pytest.mark.long
+    @pytest.mark.soak
     def test_every_rule_that_is_missing_is_named_before_anything_is_made(self, locked: Locked, plan: Plan) -> None:
         assert checked(plan).gate.is_open
         unnamed, still_open = [], []
@@ -166,7 +166,7 @@ class TestNothingMadeYet:
         )
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(1500)
 def test_migration_succeeds_with_exactly_the_printed_rules(locked: Locked, tmp_path: Path) -> None:
     plan = begun(locked)
@@ -272,7 +272,7 @@ class TestUnderWay:
                 copy(under_way)
 
     # In `make test`: a migration with exactly the rules, and preflight that names each one that is missing.
-    @pytest.mark.long
+    @pytest.mark.soak
     @pytest.mark.timeout(1500)
     def test_each_rule_is_needed_by_the_phase_that_uses_it(self, locked: Locked, under_way: Plan) -> None:
         plan = under_way

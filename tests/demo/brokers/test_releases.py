@@ -8,7 +8,7 @@ from demo.brokers import BrokerError, EmbeddedKafka
 from demo.brokers.releases import OLD
 from tests.demo.brokers.test_cluster import CODECS, consume, create_topic, nothing_left, produce
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.soak
 
 
 @pytest.mark.parametrize("version", [it.name for it in OLD])
