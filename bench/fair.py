@@ -1,10 +1,11 @@
 """One heavy topic at full rate beside many small ones: how long do the small ones' records take? ``make bench-fair``.
 
 A steady load over the small topics, from producer to an independent consumer of the target as bench/latency.py
-measures; first alone, then with the heavy topic beside it, in one run of one mirror. The heavy topic has a task of its
-own (``mirror.dedicated_streams``), or shares one with the others (``--shared``). At last as much is written to a topic
-that nobody copies: what that takes from the small ones is the machine's, and not the mirror's. The last line is JSON.
-See docs/performance.md.
+measures, in one run of one mirror: beside the heavy topic's backlog, which is copied as fast as the mirror can; then
+alone; then beside a heavy topic that is written as fast as it is copied; and beside one that is written as fast, and
+copied by nobody: what that takes from the small ones is the machine's, and not the mirror's. The heavy topic has a task
+of its own (``mirror.dedicated_streams``), or shares one with the others (``--shared``). The last line is JSON. See
+docs/performance.md.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from rich.console import Console
 
+from bench.data import Data, fill
 from bench.latency import consume, distribution, produce
 from bench.ours import Migration
 from bench.processes import end_with_parent
@@ -33,9 +35,10 @@ from demo.brokers import EmbeddedKafka
 
 HEAVY, UNMOVED = "heavy", "unmoved"
 _HEAP_MEGABYTES = 1024
-_BEGIN_SECONDS = 180
+_COPY_SECONDS = 600
 #: As its users would, who care for throughput.
 _HEAVY_VALUE_BYTES = 10_000
+_BATCH_BYTES = 500_000
 _MEGABYTE = 1_000_000
 #: So that the mirror always has something to copy, and the disk holds what is copied, not what could be written.
 _AHEAD_BYTES = 300 * _MEGABYTE
@@ -49,7 +52,7 @@ def flood(here: str, there: str, topic: str, partitions: int, megabytes_per_seco
         {
             "bootstrap.servers": here,
             "linger.ms": 20,
-            "batch.size": 500_000,
+            "batch.size": _BATCH_BYTES,
             "queue.buffering.max.kbytes": 65_536,
             "log_level": 2,
         }
@@ -82,17 +85,18 @@ def _records(servers: str, topic: str, partitions: int) -> int:
         consumer.close()
 
 
-def _await_copy(servers: str, topic: str) -> None:
-    until = time.monotonic() + _BEGIN_SECONDS
-    # The marker of a fence stands there before.
-    while _records(servers, topic, 1) < 2:
+def _await_records(servers: str, topic: str, partitions: int, count: int) -> None:
+    """Until so many stand there. Raises RuntimeError if that takes too long."""
+    until = time.monotonic() + _COPY_SECONDS
+    while (found := _records(servers, topic, partitions)) < count:
         if time.monotonic() > until:
-            raise RuntimeError(f"the mirror has copied nothing of {topic} after {_BEGIN_SECONDS} s")
+            raise RuntimeError(f"{topic} has {found} records on the target after {_COPY_SECONDS} s, not {count}")
         time.sleep(1.0)
 
 
 def measure(source: EmbeddedKafka, target: EmbeddedKafka, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """All loads, one after the other. Raises RuntimeError if too little of the small ones arrives."""
+    """All loads, one after the other. Raises RuntimeError if too little of the small ones arrives, or all of the
+    backlog before its time is over."""
     here, there = source.bootstrap_servers, target.bootstrap_servers
     small = [f"small-{number:03}" for number in range(options.topics)]
     partitions = {HEAVY: options.partitions, UNMOVED: options.partitions, **dict.fromkeys(small, 1)}
@@ -100,6 +104,16 @@ def measure(source: EmbeddedKafka, target: EmbeddedKafka, folder: Path, options:
     topics = [NewTopic(name, num_partitions=count, replication_factor=1) for name, count in partitions.items()]
     for made in admin.create_topics(topics).values():
         made.result(60)
+    backlog = options.backlog_mb * _MEGABYTE // _HEAVY_VALUE_BYTES
+    heavy = Data(
+        topic=HEAVY,
+        partitions=options.partitions,
+        records=backlog,
+        value_bytes=_HEAVY_VALUE_BYTES,
+        batch_bytes=_BATCH_BYTES,
+        codec="none",
+    )
+    fill(here, heavy)
     own = {} if options.shared else {"dedicated_streams": [{"topics": [HEAVY], "niceness": options.niceness}]}
     migration = Migration(folder, here, there, [HEAVY, *small], mirror={"num_streams": 1, **own})
     migration.run("create")
@@ -139,9 +153,16 @@ def measure(source: EmbeddedKafka, target: EmbeddedKafka, folder: Path, options:
         try:
             for process in processes:
                 process.start()
-            _await_copy(there, small[-1])
+            _await_records(there, small[-1], 1, 2)  # the marker of a fence stands there before
+            before, began = _records(there, HEAVY, options.partitions), time.monotonic()
+            window("beside", options.heavy_warm_up)
+            there_now = _records(there, HEAVY, options.partitions)
+            backlog_mb_s = (there_now - before) * _HEAVY_VALUE_BYTES / _MEGABYTE / (time.monotonic() - began)
+            if there_now >= backlog:
+                raise RuntimeError(f"all of the backlog was copied before {options.seconds} s were over: --backlog-mb")
+            _await_records(there, HEAVY, options.partitions, backlog)
             window("alone", options.warm_up)
-            produced, copied = rush("beside", HEAVY, options.heavy_mb_s, here, there)
+            produced, copied = rush("live", HEAVY, options.live_mb_s, here, there)
             (unmoved,) = rush("unmoved", UNMOVED, copied, here)
             # What was sent last is on its way still.
             time.sleep(2.0)
@@ -160,29 +181,33 @@ def measure(source: EmbeddedKafka, target: EmbeddedKafka, folder: Path, options:
         )
         for name, (begins, ends) in windows.items()
     }
+    alone = found["alone"]["p99_ms"]
     return {
         **{f"small_{key}_{name}": value for name, figures in found.items() for key, value in figures.items()},
-        "ratio": round(found["beside"]["p99_ms"] / found["alone"]["p99_ms"], 2),
-        "ratio_to_unmoved": round(found["beside"]["p99_ms"] / found["unmoved"]["p99_ms"], 2),
-        "heavy_mb_s": copied,
-        "heavy_produced_mb_s": produced,
+        "backlog_mb_s": round(backlog_mb_s, 1),
+        "live_mb_s": copied,
+        "live_produced_mb_s": produced,
         "unmoved_mb_s": unmoved,
+        "ratio_live": round(found["live"]["p99_ms"] / alone, 2),
+        "ratio_unmoved": round(found["unmoved"]["p99_ms"] / alone, 2),
+        "ratio": round(found["beside"]["p99_ms"] / alone, 2),
     }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command. Returns 1 if p99 of the small ones is more than ``--ratio`` times as long beside the heavy one."""
+    """The command. Returns 1 if p99 of the small ones is more than ``--ratio`` times as long beside the backlog."""
     parser = argparse.ArgumentParser(prog="python -m bench.fair", description=__doc__)
     parser.add_argument("--topics", type=int, default=200, help="small ones, of a partition each")
     parser.add_argument("--per-second", type=int, default=1_000, help="records of all small ones together")
     parser.add_argument("--value-bytes", type=int, default=500)
     parser.add_argument("--partitions", type=int, default=4, help="of the heavy one")
-    parser.add_argument("--heavy-mb-s", type=float, default=0.0, help="of its producer; 0: as fast as it is copied")
+    parser.add_argument("--backlog-mb", type=int, default=8_000, help="of the heavy one, before the mirror begins")
+    parser.add_argument("--live-mb-s", type=float, default=0.0, help="of its producer; 0: as fast as it is copied")
     parser.add_argument("--shared", action="store_true", help="the heavy one has no task of its own")
     parser.add_argument("--niceness", type=int, default=10, help="of the heavy one's task")
-    parser.add_argument("--warm-up", type=float, default=60.0, help="seconds")
+    parser.add_argument("--warm-up", type=float, default=30.0, help="seconds")
     parser.add_argument("--heavy-warm-up", type=float, default=15.0, help="seconds, of the heavy one")
-    parser.add_argument("--seconds", type=float, default=60.0, help="seconds that count, of each load")
+    parser.add_argument("--seconds", type=float, default=30.0, help="seconds that count, of each load")
     parser.add_argument("--ratio", type=float, default=2.0, help="the most that is accepted")
     options = parser.parse_args(arguments)
     with (

@@ -13,11 +13,12 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(300)]
 
 
 def test_small_topics_go_on_beside_a_heavy_one_that_is_copied_as_fast(capsys: pytest.CaptureFixture[str]) -> None:
-    load = ["--topics", "20", "--per-second", "200", "--heavy-mb-s", "10", "--ratio", "20"]
+    loads = ["--topics", "20", "--per-second", "200", "--backlog-mb", "1500", "--live-mb-s", "10", "--ratio", "20"]
     times = ["--warm-up", "3", "--heavy-warm-up", "4", "--seconds", "5"]
-    assert fair.main([*load, *times]) == 0
+    assert fair.main([*loads, *times]) == 0
     figures = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert figures["small_records_alone"] == pytest.approx(1_000, rel=0.02)
-    assert figures["small_records_beside"] == pytest.approx(1_000, rel=0.02)
-    assert figures["heavy_mb_s"] > 3
+    for load in ("beside", "alone", "live", "unmoved"):
+        assert figures[f"small_records_{load}"] == pytest.approx(1_000, rel=0.02)
+    assert figures["backlog_mb_s"] > 3
+    assert figures["live_mb_s"] > 3
     assert 0 < figures["small_p99_ms_alone"] < 5_000
