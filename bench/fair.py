@@ -1,10 +1,10 @@
 """One heavy topic at full rate beside many small ones: how long do the small ones' records take? ``make bench-fair``.
 
 A steady load over the small topics, from producer to an independent consumer of the target as bench/latency.py
-measures, in one run of one mirror: beside the heavy topic's backlog, which is copied as fast as the mirror can; then
-alone; then beside a heavy topic that is written as fast as it is copied; and beside one that is written as fast, and
-copied by nobody: what that takes from the small ones is the machine's, and not the mirror's. The heavy topic has a task
-of its own (``mirror.dedicated_streams``), or shares one with the others (``--shared``). The last line is JSON. See
+measures: alone; beside the heavy topic's backlog, which is copied as fast as the mirror can; beside a heavy topic that
+is written as fast as it is copied; and beside one that is written as fast, and copied by nobody: what that takes from
+the small ones is the machine's, and not the mirror's. The heavy topic has a task of its own
+(``mirror.dedicated_streams``), or shares one with the others (``--shared``). The last line is JSON. See
 docs/performance.md.
 """
 
@@ -17,7 +17,8 @@ import sys
 import tempfile
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,9 @@ _COPY_SECONDS = 600
 #: As its users would, who care for throughput.
 _HEAVY_VALUE_BYTES = 10_000
 _BATCH_BYTES = 500_000
+_BACKLOG = Data(
+    topic=HEAVY, partitions=4, records=0, value_bytes=_HEAVY_VALUE_BYTES, batch_bytes=_BATCH_BYTES, codec="none"
+)
 _MEGABYTE = 1_000_000
 #: So that the mirror always has something to copy, and the disk holds what is copied, not what could be written.
 _AHEAD_BYTES = 300 * _MEGABYTE
@@ -94,6 +98,50 @@ def _await_records(servers: str, topic: str, partitions: int, count: int) -> Non
         time.sleep(1.0)
 
 
+class Small:
+    """The small topics' load while the block runs, and what its records took meanwhile, by window."""
+
+    def __init__(self, here: str, there: str, topics: Sequence[str], options: argparse.Namespace) -> None:
+        self.found: dict[str, dict[str, float]] = {}
+        self._windows: dict[str, tuple[int, int]] = {}
+        self._options = options
+        spawn, places = multiprocessing.get_context("spawn"), [(name, 0) for name in topics]
+        self._over, self._results = spawn.Event(), spawn.Queue()
+        load = (here, places, options.per_second, options.value_bytes, self._over)
+        self._processes = [
+            spawn.Process(target=consume, args=(there, places, self._over, self._results), daemon=True),
+            spawn.Process(target=produce, args=load, daemon=True),
+        ]
+
+    def __enter__(self) -> Small:
+        for process in self._processes:
+            process.start()
+        return self
+
+    def window(self, name: str, warm_up: float) -> None:
+        """What is sent from ``warm_up`` seconds on counts under this name."""
+        time.sleep(warm_up)
+        begins = time.time_ns()
+        time.sleep(self._options.seconds)
+        self._windows[name] = begins, time.time_ns()
+
+    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
+        """Raises RuntimeError if too little arrived."""
+        if failed is None:
+            time.sleep(2.0)  # what was sent last is on its way still
+        self._over.set()
+        try:
+            sent, took = (array("q", data) for data in self._results.get(timeout=60))
+        finally:
+            for process in self._processes:
+                process.join(30)
+        if failed is None:
+            expected = self._options.per_second * self._options.seconds
+            for name, (begins, ends) in self._windows.items():
+                counted = (ns for at, ns in zip(sent, took, strict=True) if begins <= at < ends)
+                self.found[name] = distribution(name, counted, expected=expected)
+
+
 def measure(source: EmbeddedKafka, target: EmbeddedKafka, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     """All loads, one after the other. Raises RuntimeError if too little of the small ones arrives, or all of the
     backlog before its time is over."""
@@ -104,93 +152,59 @@ def measure(source: EmbeddedKafka, target: EmbeddedKafka, folder: Path, options:
     topics = [NewTopic(name, num_partitions=count, replication_factor=1) for name, count in partitions.items()]
     for made in admin.create_topics(topics).values():
         made.result(60)
-    backlog = options.backlog_mb * _MEGABYTE // _HEAVY_VALUE_BYTES
-    heavy = Data(
-        topic=HEAVY,
-        partitions=options.partitions,
-        records=backlog,
-        value_bytes=_HEAVY_VALUE_BYTES,
-        batch_bytes=_BATCH_BYTES,
-        codec="none",
-    )
-    fill(here, heavy)
     own = {} if options.shared else {"dedicated_streams": [{"topics": [HEAVY], "niceness": options.niceness}]}
     migration = Migration(folder, here, there, [HEAVY, *small], mirror={"num_streams": 1, **own})
     migration.run("create")
-    spawn = multiprocessing.get_context("spawn")
-    places, over, results = [(name, 0) for name in small], spawn.Event(), spawn.Queue()
-    steady = (here, places, options.per_second, options.value_bytes, over)
-    processes = [
-        spawn.Process(target=consume, args=(there, places, over, results), daemon=True),
-        spawn.Process(target=produce, args=steady, daemon=True),
-    ]
-    windows: dict[str, tuple[int, int]] = {}
 
-    def window(name: str, warm_up: float) -> None:
-        time.sleep(warm_up)
-        begins = time.time_ns()
-        time.sleep(options.seconds)
-        windows[name] = begins, time.time_ns()
+    def rates(topic: str, took: Callable[[], None], *clusters: str) -> list[float]:
+        """MB/s of the topic's values that each of the clusters gets meanwhile."""
+        began, before = time.monotonic(), [_records(servers, topic, options.partitions) for servers in clusters]
+        took()
+        seconds = time.monotonic() - began
+        after = [_records(servers, topic, options.partitions) for servers in clusters]
+        sizes = [(now - then) * _HEAVY_VALUE_BYTES / _MEGABYTE for then, now in zip(before, after, strict=True)]
+        return [round(size / seconds, 1) for size in sizes]
 
-    def rush(name: str, topic: str, megabytes_per_second: float, *clusters: str) -> list[float]:
-        """A window beside a topic that is written meanwhile; MB/s that each of the clusters takes of it."""
+    def beside(load: Small, name: str, topic: str, megabytes_per_second: float, *clusters: str) -> list[float]:
+        """The rates of a topic that is written meanwhile."""
+        spawn = multiprocessing.get_context("spawn")
         enough = spawn.Event()
         arguments = (here, there, topic, options.partitions, megabytes_per_second, enough)
-        processes.append(writer := spawn.Process(target=flood, args=arguments, daemon=True))
+        writer = spawn.Process(target=flood, args=arguments, daemon=True)
         writer.start()
         try:
             time.sleep(options.heavy_warm_up)
-            before = [_records(servers, topic, options.partitions) for servers in clusters]
-            window(name, 0.0)
-            after = [_records(servers, topic, options.partitions) for servers in clusters]
+            return rates(topic, lambda: load.window(name, 0.0), *clusters)
         finally:
             enough.set()
-        writer.join(30)
-        sizes = [(now - then) * _HEAVY_VALUE_BYTES / _MEGABYTE for then, now in zip(before, after, strict=True)]
-        return [round(size / options.seconds, 1) for size in sizes]
+            writer.join(30)
 
     with migration.mirroring():
-        try:
-            for process in processes:
-                process.start()
-            _await_records(there, small[-1], 1, 2)  # the marker of a fence stands there before
-            before, began = _records(there, HEAVY, options.partitions), time.monotonic()
-            window("beside", options.heavy_warm_up)
-            there_now = _records(there, HEAVY, options.partitions)
-            backlog_mb_s = (there_now - before) * _HEAVY_VALUE_BYTES / _MEGABYTE / (time.monotonic() - began)
-            if there_now >= backlog:
-                raise RuntimeError(f"all of the backlog was copied before {options.seconds} s were over: --backlog-mb")
-            _await_records(there, HEAVY, options.partitions, backlog)
-            window("alone", options.warm_up)
-            produced, copied = rush("live", HEAVY, options.live_mb_s, here, there)
-            (unmoved,) = rush("unmoved", UNMOVED, copied, here)
-            # What was sent last is on its way still.
-            time.sleep(2.0)
-            over.set()
-            sent, took = (array("q", data) for data in results.get(timeout=60))
-        finally:
-            over.set()
-            for process in processes:
-                if process.pid is not None:
-                    process.join(30)
-    found = {
-        name: distribution(
-            name,
-            (ns for at, ns in zip(sent, took, strict=True) if begins <= at < ends),
-            expected=options.per_second * options.seconds,
-        )
-        for name, (begins, ends) in windows.items()
-    }
-    alone = found["alone"]["p99_ms"]
+        _await_records(there, small[-1], 1, 1)  # the marker of a fence
+        with Small(here, there, small, options) as alone:
+            alone.window("alone", options.warm_up)
+    records = options.backlog_mb * _MEGABYTE // _HEAVY_VALUE_BYTES
+    fill(here, replace(_BACKLOG, partitions=options.partitions, records=records))
+    with migration.mirroring():
+        _await_records(there, HEAVY, options.partitions, records // 100)
+        with Small(here, there, small, options) as busy:
+            (backlog,) = rates(HEAVY, lambda: busy.window("backlog", options.warm_up), there)
+            if _records(there, HEAVY, options.partitions) >= records:
+                raise RuntimeError("all of the backlog was copied before its time was over: --backlog-mb")
+            _await_records(there, HEAVY, options.partitions, records)
+            produced, copied = beside(busy, "live", HEAVY, options.live_mb_s, here, there)
+            (unmoved,) = beside(busy, "unmoved", UNMOVED, copied, here)
+    found = {**alone.found, **busy.found}
+    ratios = {name: round(found[name]["p99_ms"] / found["alone"]["p99_ms"], 2) for name in busy.found}
     return {
         **{f"small_{key}_{name}": value for name, figures in found.items() for key, value in figures.items()},
-        "backlog_mb_s": round(backlog_mb_s, 1),
+        "backlog_mb_s": backlog,
         "live_mb_s": copied,
         "live_produced_mb_s": produced,
         "unmoved_mb_s": unmoved,
-        "ratio_live": round(found["live"]["p99_ms"] / alone, 2),
-        "ratio_unmoved": round(found["unmoved"]["p99_ms"] / alone, 2),
-        "ratio": round(found["beside"]["p99_ms"] / alone, 2),
+        "ratio_live": ratios["live"],
+        "ratio_unmoved": ratios["unmoved"],
+        "ratio": ratios["backlog"],
     }
 
 
@@ -201,12 +215,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--per-second", type=int, default=1_000, help="records of all small ones together")
     parser.add_argument("--value-bytes", type=int, default=500)
     parser.add_argument("--partitions", type=int, default=4, help="of the heavy one")
-    parser.add_argument("--backlog-mb", type=int, default=8_000, help="of the heavy one, before the mirror begins")
+    parser.add_argument("--backlog-mb", type=int, default=8_000, help="of the heavy one, before it is copied")
     parser.add_argument("--live-mb-s", type=float, default=0.0, help="of its producer; 0: as fast as it is copied")
     parser.add_argument("--shared", action="store_true", help="the heavy one has no task of its own")
     parser.add_argument("--niceness", type=int, default=10, help="of the heavy one's task")
     parser.add_argument("--warm-up", type=float, default=30.0, help="seconds")
-    parser.add_argument("--heavy-warm-up", type=float, default=15.0, help="seconds, of the heavy one")
+    parser.add_argument("--heavy-warm-up", type=float, default=15.0, help="seconds, of what is written live")
     parser.add_argument("--seconds", type=float, default=30.0, help="seconds that count, of each load")
     parser.add_argument("--ratio", type=float, default=2.0, help="the most that is accepted")
     options = parser.parse_args(arguments)

@@ -165,10 +165,10 @@ class Bench:
 
 
 def evenness(watched: Watched, leaders: dict[TopicPartition, int]) -> dict[str, float]:
-    """Of shares behind the first wave, which is small on purpose: the longest one's time to the median; and for how
-    many seconds a leader was idle, though shares of its own waited, while more than four of another's did."""
+    """Of shares behind the first two waves, which are small on purpose: the longest one's time to the median; and for
+    how many seconds a leader was idle, though shares of its own waited, while more than four of another's did."""
     reads = [read for read in watched.reads() if read.end]
-    times = [read.end - read.begin for read in reads if read.key[0]]
+    times = [read.end - read.begin for read in reads if read.key[0] > 1]
     of = {
         (wave, share): {leaders[tile.tp] for _, tile in tiles}
         for wave, shares in enumerate(watched.waves)

@@ -17,7 +17,7 @@ def test_small_topics_go_on_beside_a_heavy_one_that_is_copied_as_fast(capsys: py
     times = ["--warm-up", "3", "--heavy-warm-up", "4", "--seconds", "5"]
     assert fair.main([*loads, *times]) == 0
     figures = json.loads(capsys.readouterr().out.splitlines()[-1])
-    for load in ("beside", "alone", "live", "unmoved"):
+    for load in ("alone", "backlog", "live", "unmoved"):
         assert figures[f"small_records_{load}"] == pytest.approx(1_000, rel=0.02)
     assert figures["backlog_mb_s"] > 3
     assert figures["live_mb_s"] > 3

@@ -209,8 +209,8 @@ class _Work:
         waves = math.ceil(total / (count * _MOST_BYTES))
         most = max(_LEAST_BYTES, total / (count * max(1, waves)))
         self._waves += 1
-        if self._waves == 1:
-            # A little: it shows how large records are, and that it goes on.
+        if self._waves <= _WAVES_AT_ONCE:
+            # A little, until one has ended: it shows how large records are, and that it goes on.
             count, most = slots, _LEAST_BYTES
         shares: list[list[_Part]] = []
         share: list[_Part] = []
