@@ -34,7 +34,7 @@ from kafka_migration.topics.declared import topic_ids
 from kafka_migration.validation import record as validate_record
 from kafka_migration.validation import validate, verdict
 from kafka_migration.validation.pins import CATCH_UP_SECONDS, pin
-from tests.fakes.cluster import FakeCluster
+from tests.fakes.cluster import DEFAULT_CONFIGS, FakeCluster
 from tests.steps.worlds import FakeClock
 
 RECORDS = 2_500
@@ -460,6 +460,18 @@ def test_same_pins_ask_for_the_same_offsets_though_the_topic_grew(lab):
         assert lab.validate(pins=pins).exit_code == 0
     assert lab.asked[0].ranges == lab.asked[1].ranges == pins.ranges
     assert lab.asked[0].id != lab.asked[1].id
+
+
+def test_pins_name_what_is_compacted_and_what_lies_in_remote_storage_on_each_side(lab, monkeypatch):
+    monkeypatch.setitem(DEFAULT_CONFIGS, "delete.retention.ms", "86400000")
+    monkeypatch.setitem(DEFAULT_CONFIGS, "remote.storage.enable", "false")
+    (tp,) = lab.topic("a")
+    lab.source.alter_configs("a", set={"cleanup.policy": "compact,delete", "delete.retention.ms": "1000"})
+    lab.target.alter_configs("a", set={"remote.storage.enable": "true"})
+    (it,) = pin(lab.context(), [tp]).ranges
+    assert (it.compacted, it.tiered, it.source_tombstones_ms, it.source_may_lack) == (True, False, 1_000, True)
+    assert (it.target_compacted, it.target_tiered, it.target_tombstones_ms) == (False, True, 86_400_000)
+    assert not it.target_may_lack
 
 
 def test_some_topics_alone_never_open_the_gate_but_shut_it(lab):

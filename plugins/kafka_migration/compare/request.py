@@ -19,7 +19,7 @@ from kafka_migration.domain.offset_map import OffsetMap
 from kafka_migration.domain.skips import Skip
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
 
-FORMAT = 6
+FORMAT = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,8 @@ class PartitionRange:
     Of compacted logs (``target_compacted``: the target, too): ``source_tail`` and ``target_tail`` are log ends at or
     behind the pinned ones, up to which newer records of a key are looked for; those of the source up to
     ``source_mirrored`` the target has had, too; ``source_tombstones_ms`` and ``target_tombstones_ms`` how long the
-    sides keep tombstones (``delete.retention.ms``).
+    sides keep tombstones (``delete.retention.ms``). Of a side that is ``tiered`` (``target_tiered``) some may lie in
+    remote storage.
 
     ``handler`` is what the mirror has made of the source's records: they are compared as it makes them, and so record
     by record.
@@ -52,6 +53,8 @@ class PartitionRange:
     left_out: tuple[tuple[int, int], ...] = ()
     target_left_out: tuple[tuple[int, int], ...] = ()
     target_compacted: bool = False
+    tiered: bool = False
+    target_tiered: bool = False
     source_tail: int = 0
     target_tail: int = 0
     source_mirrored: int = 0
@@ -119,6 +122,16 @@ class PartitionRange:
         """Whether a side is compacted: then places may be empty, and keys show whether they may. Only record level
         compares it: of compacted logs, no two batches are the same."""
         return self.compacted or self.target_compacted
+
+    @property
+    def source_may_lack(self) -> bool:
+        """Whether what the source's brokers do not send is not there: it is compacted, and all of it lies with them."""
+        return self.compacted and not self.tiered
+
+    @property
+    def target_may_lack(self) -> bool:
+        """The same of the target."""
+        return self.target_compacted and not self.target_tiered
 
     @property
     def source(self) -> str:

@@ -87,7 +87,7 @@ def side_of(
         end,
         committed=is_source and orders.committed,
         seconds=orders.seconds,
-        may_lack=tile.compacted if is_source else tile.target_compacted,
+        may_lack=tile.source_may_lack if is_source else tile.target_may_lack,
         left_out=left_out,
         handled=Handled.of(tile, start, end, left_out) if is_source and not as_they_are else None,
     )

@@ -19,6 +19,7 @@ from kafka_migration.compare.digests import SOURCE, TARGET, SegmentOutcome
 from kafka_migration.compare.orders import BATCH, RECORD, Orders
 from kafka_migration.compare.reading import LONG_SECONDS
 from kafka_migration.compare.request import PartitionRange
+from kafka_migration.domain import logs
 from kafka_migration.domain.direction import Direction, Side
 from kafka_migration.domain.errors import CouldNotFindOut, Refused
 from kafka_migration.domain.listing import listed
@@ -138,7 +139,7 @@ def pin_again(ctx: Context, ranges: Sequence[PartitionRange]) -> tuple[Partition
         except NotMirroredYet:
             ctx.log(f"{range_.tp}: the source has expired up to {start}, beyond what was mirrored")
             continue
-        kept = {name: getattr(range_, name) for name in _TRAITS}
+        kept = {name: getattr(range_, name) for name in ("handler", *_SOURCE_TRAITS, *_TARGET_TRAITS)}
         found.append(replace(new, **kept, target_end=max(new.target_start, range_.target_end)))
     return tuple(found)
 
@@ -191,31 +192,22 @@ def _may_others_write(ctx: Context) -> bool:
     return was_drained(ctx) or ctx.direction is Direction.REVERSE
 
 
-_TRAITS = ("compacted", "target_compacted", "source_tombstones_ms", "target_tombstones_ms", "handler")
+#: Fields of a range that say of a side whether it is compacted, whether some of it lies in remote storage, and how long
+#: it keeps tombstones.
+_SOURCE_TRAITS = ("compacted", "tiered", "source_tombstones_ms")
+_TARGET_TRAITS = ("target_compacted", "target_tiered", "target_tombstones_ms")
 
 
 def topic_traits(ctx: Context, topics: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """By topic, whether each side compacts it, how long it keeps tombstones, and its handler: as fields of a range."""
+    """By topic, what a range has of both sides' configs, and the topic's handler: as fields of a range."""
     names = sorted(topics)
-    sides = []
-    for cluster in (ctx.origin, ctx.destination):
-        found = {}
+    found: dict[str, dict[str, Any]] = {name: {"handler": ctx.handler_of(name)} for name in names}
+    for cluster, traits in ((ctx.origin, _SOURCE_TRAITS), (ctx.destination, _TARGET_TRAITS)):
         for name, configs in cluster.topic_configs(names).items():
             values = {key: config.value for key, config in configs.items()}
-            is_compacted = "compact" in (values.get("cleanup.policy") or "")
-            found[name] = is_compacted, int(values.get("delete.retention.ms") or _TOMBSTONES_MS)
-        sides.append(found)
-    source, target = sides
-    return {
-        name: {
-            "compacted": source[name][0],
-            "target_compacted": target[name][0],
-            "source_tombstones_ms": source[name][1],
-            "target_tombstones_ms": target[name][1],
-            "handler": ctx.handler_of(name),
-        }
-        for name in names
-    }
+            kept_ms = int(values.get("delete.retention.ms") or _TOMBSTONES_MS)
+            found[name] |= zip(traits, (logs.is_compacted(values), logs.is_tiered(values), kept_ms), strict=True)
+    return found
 
 
 def _await_mirror(

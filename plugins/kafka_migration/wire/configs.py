@@ -7,13 +7,12 @@ from collections.abc import Collection, Iterable
 
 from kafka.protocol.admin import DescribeConfigsRequest
 
+from kafka_migration.domain import logs
 from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.wire.cluster import WireCluster, code_name
 
 _TOPIC = 2
 _SECONDS = 10.0
-_TIERS = ("remote.storage.enable", "confluent.tier.enable", "redpanda.remote.read")
-"""Of Kafka (KIP-405), Confluent and Redpanda: what a broker fetches from elsewhere may be late, and left out."""
 
 
 async def described(
@@ -58,5 +57,5 @@ async def topic_configs(cluster: WireCluster, topic: str, names: Collection[str]
 async def can_be_empty(cluster: WireCluster, topic: str) -> bool:
     """Whether offsets of its log can hold nothing although nobody deleted them: it is compacted, and all of it lies
     with its brokers, so that what they do not send is not there. Raises as :func:`topic_configs` does."""
-    found = await topic_configs(cluster, topic, ("cleanup.policy", *_TIERS))
-    return "compact" in found.get("cleanup.policy", "") and not any(found.get(name) == "true" for name in _TIERS)
+    found = await topic_configs(cluster, topic, logs.LOOKED_AT)
+    return logs.is_compacted(found) and not logs.is_tiered(found)

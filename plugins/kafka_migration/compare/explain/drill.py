@@ -207,13 +207,13 @@ class Drill:
     def _source(self, pinned: PartitionRange, start: int, end: int) -> Chunks:
         """What stands on the source, around what was given up: that is not even read, since it may be damaged."""
         return self._source_log.chunks(
-            pinned.tp, start, end, left_out=pinned.left_out, may_lack=pinned.compacted, handler=pinned.handler
+            pinned.tp, start, end, left_out=pinned.left_out, may_lack=pinned.source_may_lack, handler=pinned.handler
         )
 
     def _target(self, part: _Partition, start: int, end: int) -> Chunks:
         pinned = part.range
         chunks = self._target_log.chunks(
-            pinned.tp, start, end, left_out=pinned.target_left_out, may_lack=pinned.target_compacted
+            pinned.tp, start, end, left_out=pinned.target_left_out, may_lack=pinned.target_may_lack
         )
         return part.watched(chunks)
 
@@ -279,9 +279,9 @@ class Drill:
         """All that a side's log holds by now."""
         ends = self._ends(side, pinned.tp)
         if side == TARGET:
-            return self._target_log.chunks(pinned.tp, ends.start, ends.end, may_lack=pinned.target_compacted)
+            return self._target_log.chunks(pinned.tp, ends.start, ends.end, may_lack=pinned.target_may_lack)
         return self._source_log.chunks(
-            pinned.tp, ends.start, ends.end, may_lack=pinned.compacted, handler=pinned.handler
+            pinned.tp, ends.start, ends.end, may_lack=pinned.source_may_lack, handler=pinned.handler
         )
 
     def _search(self, wanted: Collection[Left], rows: Mapping[TopicPartition, Row]) -> Originals:

@@ -204,8 +204,9 @@ class LogReader:
     ) -> Chunks:
         """What stands at ``start`` to ``end`` (not included), but for the spans ``left_out``, which may be damaged.
 
-        ``may_lack``: offsets may hold nothing, since the log is compacted. Of what ``handler`` makes of the records,
-        if there is one. Raises BadInput for a handler that is not here, and CannotRead for what cannot be read.
+        ``may_lack``: what the leader does not send is not there, since the log is compacted. Of what ``handler`` makes
+        of the records, if there is one. Raises BadInput for a handler that is not here, and CannotRead for what cannot
+        be read.
         """
         from kafka_migration.compare.reader.handled import Handled
         from kafka_migration.compare.reader.side import Side

@@ -38,9 +38,9 @@ class Side:
     """The records of one partition from ``start`` up to, and without, ``end``, as a consumer sees them: of committed
     records (``committed``), or whatever stands there. A few around the bounds may come with them.
 
-    Nothing of ``left_out`` is read but what shares a batch with others: it may be damaged. ``may_lack``: offsets may
-    hold nothing, since the log is compacted. A leader that does not answer is waited for, ``seconds`` long. What
-    ``handled`` makes of the records takes their place.
+    Nothing of ``left_out`` is read but what shares a batch with others: it may be damaged. ``may_lack``: what
+    the leader does not send is not there, since the log is compacted. A leader that does not answer is waited for,
+    ``seconds`` long. What ``handled`` makes of the records takes their place.
     """
 
     def __init__(
