@@ -33,7 +33,7 @@ pytestmark = [NEEDS_KERBEROS, pytest.mark.xdist_group("kerberized")]
 
 
 def by_cluster(connection: ClusterConnection) -> str:
-    with Cluster("source", connection, connect_timeout_seconds=3) as cluster:
+    with Cluster("source", connection, connect_timeout_seconds=6) as cluster:
         return cluster.cluster_id()
 
 

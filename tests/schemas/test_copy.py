@@ -348,7 +348,11 @@ def at_first(server: RegistryServer, method: str, subject: str, happens: Callabl
     server.before = before
 
 
-def test_of_two_who_copy_at_once_the_second_waits_for_the_first_and_changes_nothing(both: Registries) -> None:
+def test_of_two_who_copy_at_once_the_second_waits_for_the_first_and_changes_nothing(
+    both: Registries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # One request at a time: the first makes nothing else while this one waits.
+    monkeypatch.setattr("kafka_migration.schemas.registry.AT_ONCE", 1)
     fill(both.source)
     seen: list[bool] = []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -13,6 +14,7 @@ from confluent_kafka import Producer
 from kafka_migration.domain.errors import Refused, TakenOver
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.kafka import forwarding
+from kafka_migration.kafka.errors import UnknownTopic
 from kafka_migration.kafka.forwarding import Forwarder
 from kafka_migration.link import reverse, stragglers
 from kafka_migration.steps import mirror
@@ -75,6 +77,7 @@ def test_records_of_a_straggler_arrive_once_each_though_the_process_dies_and_ano
             # In the middle of a transaction: nobody aborts it, and the next one ends it.
             patch.setattr(Forwarder, "_abort", lambda _self: None)
             patch.setattr(stragglers, "_stored", die)
+            patch.setattr(ctx.target, "ends", hears_late(ctx.target.ends))
             with pytest.raises(Died):
                 stragglers.forward(ctx, by="ada")
         copied = Forwarder.commit
@@ -115,6 +118,19 @@ def test_records_of_a_straggler_arrive_once_each_though_the_process_dies_and_ano
             stragglers.forward(ctx, by="ada")
         assert [one.tp for one in stragglers.give_up(ctx, stragglers.look(ctx), by="ada")] == [late.tp]
         assert not stragglers.is_forwarding(ctx)
+
+
+def hears_late(ends: Callable[..., Any]) -> Callable[..., Any]:
+    """``ends`` of a broker that knows nothing yet of the topic that was just created, when it is asked first."""
+    asked: list[object] = []
+
+    def late(tps: Any, **options: Any) -> Any:
+        if forwarding._STATE in tps and not asked:
+            asked.append(tps)
+            raise UnknownTopic("Describe on partition: does not exist", remedy="")
+        return ends(tps, **options)
+
+    return late
 
 
 def die(*_: object) -> bytes:

@@ -21,7 +21,7 @@ from kafka_migration.domain import codes, ledger
 from kafka_migration.domain.errors import CouldNotFindOut, Refused, TakenOver
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.kafka.cluster import Cluster
-from kafka_migration.kafka.errors import Asked, translated
+from kafka_migration.kafka.errors import Asked, UnknownTopic, retried, translated
 from kafka_migration.kafka.libraries import is_kerberos
 from kafka_migration.kafka.topic_log import TopicLog
 
@@ -95,7 +95,13 @@ class Forwarder:
         with closing(TopicLog(self._target.connection.librdkafka(), ledger.STRAGGLERS_TOPIC)) as log:
             log.ensure()
             # Readers see nothing behind an open transaction. Of this id there is none; another plan's may be.
-            if self._target.ends([_STATE], committed=True)[_STATE].undecided:
+            ends = retried(
+                lambda: self._target.ends([_STATE], committed=True)[_STATE],
+                time.monotonic() + _TIMEOUT,
+                # The broker that is asked may not know yet of a topic that was just created.
+                lambda error: isinstance(error, UnknownTopic),
+            )
+            if ends.undecided:
                 raise CouldNotFindOut(
                     f"target: a transaction is open on topic {ledger.STRAGGLERS_TOPIC}, of another migration",
                     remedy="run this again once that has ended, a minute later at the latest",
