@@ -104,7 +104,7 @@ class Small:
     def __init__(self, here: str, there: str, topics: Sequence[str], options: argparse.Namespace) -> None:
         self.found: dict[str, dict[str, float]] = {}
         self._windows: dict[str, tuple[int, int]] = {}
-        self._options = options
+        self._options, self._there, self._last = options, there, topics[-1]
         spawn, places = multiprocessing.get_context("spawn"), [(name, 0) for name in topics]
         self._over, self._results = spawn.Event(), spawn.Queue()
         load = (here, places, options.per_second, options.value_bytes, self._over)
@@ -114,8 +114,11 @@ class Small:
         ]
 
     def __enter__(self) -> Small:
+        """Once a record of the last topic has arrived."""
+        before = _records(self._there, self._last, 1)
         for process in self._processes:
             process.start()
+        _await_records(self._there, self._last, 1, before + 1)
         return self
 
     def window(self, name: str, warm_up: float) -> None:

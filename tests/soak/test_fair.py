@@ -13,8 +13,8 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(300)]
 
 
 def test_small_topics_go_on_beside_a_heavy_one_that_is_copied_as_fast(capsys: pytest.CaptureFixture[str]) -> None:
-    loads = ["--topics", "20", "--per-second", "200", "--backlog-mb", "1500", "--live-mb-s", "10", "--ratio", "20"]
-    times = ["--warm-up", "3", "--heavy-warm-up", "4", "--seconds", "5"]
+    loads = ["--topics", "20", "--per-second", "200", "--backlog-mb", "3000", "--live-mb-s", "10", "--ratio", "20"]
+    times = ["--warm-up", "8", "--heavy-warm-up", "4", "--seconds", "5"]
     assert fair.main([*loads, *times]) == 0
     figures = json.loads(capsys.readouterr().out.splitlines()[-1])
     for load in ("alone", "backlog", "live", "unmoved"):
