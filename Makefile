@@ -62,7 +62,7 @@ LONG := tests/conformance $(shell grep -rl 'mark\.long' tests --include='test_*.
 SOAK := $(shell grep -rl 'mark\.soak' tests --include='test_*.py')
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder --durations 40
 
-test: setup ## Whatever takes less than a minute, on real brokers, in WORKERS processes; ARGS="-k lag" for a part of it
+test: setup ## All but the longest tests, on real brokers, in WORKERS processes; ARGS="-k lag" for a part of it
 	@$(BIN)/python -m demo setup --old-brokers
 	$(PYTEST) -m 'not long and not soak' $(ARGS)
 

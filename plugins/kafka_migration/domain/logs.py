@@ -1,4 +1,4 @@
-"""What a topic's configs, by name, say of its log."""
+"""Whether a topic's log is compacted, and whether some of it may lie in remote storage: by its configs."""
 
 from __future__ import annotations
 

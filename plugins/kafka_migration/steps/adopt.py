@@ -21,6 +21,7 @@ from kafka_migration.compare.explain.log import LogReader, open_logs
 from kafka_migration.compare.explain.matching import Match, Mismatch, Span
 from kafka_migration.domain.errors import BadInput, NotAuthorized, Refused
 from kafka_migration.domain.listing import listed
+from kafka_migration.domain.logs import is_compacted
 from kafka_migration.domain.openings import openings_of
 from kafka_migration.domain.skips import START, Skip
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
@@ -283,7 +284,7 @@ def _by_configs(ctx: Context, topics: Sequence[str]) -> dict[str, tuple[str, str
     for side, cluster in (("source", ctx.source), ("target", ctx.target)):
         for topic, configs in cluster.topic_configs(topics).items():
             values = {name: config.value or "" for name, config in configs.items()}
-            if "compact" in values.get("cleanup.policy", ""):
+            if is_compacted(values):
                 wrong[topic] = (
                     f"it is compacted on the {side}, so that both logs have gaps of their own everywhere",
                     "delete it on the target, and let the mirror copy it: compacted topics are not adopted",
