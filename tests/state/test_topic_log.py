@@ -5,6 +5,7 @@ import threading
 import uuid
 from concurrent.futures import Future
 from contextlib import ExitStack
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import Consumer
@@ -87,6 +88,20 @@ def test_topic_on_three_brokers_whose_records_one_of_them_may_lose_is_refused(th
         wait_until(refused, "the topic is known and refused")
         with pytest.raises(StateConflict, match=r"min\.insync\.replicas is 1, not 2"):
             log.ensure()
+
+
+def test_topic_that_the_broker_that_is_asked_does_not_know_yet_is_looked_at_all_the_same(
+    target_cluster, topic, monkeypatch
+) -> None:
+    create_topics(target_cluster.bootstrap_servers, {topic: 3}, {"cleanup.policy": "delete"})
+
+    def behind(_admin: AdminClient, *, timeout: float) -> SimpleNamespace:
+        return SimpleNamespace(topics={}, brokers={1: None})
+
+    monkeypatch.setattr(AdminClient, "list_topics", behind)
+    log = TopicLog({"bootstrap.servers": target_cluster.bootstrap_servers}, topic)
+    with log, pytest.raises(StateConflict, match=r"cleanup\.policy is delete, not compact"):
+        log.ensure()
 
 
 @pytest.mark.parametrize("topic", ledger.PARTITIONS)

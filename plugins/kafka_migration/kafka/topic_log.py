@@ -6,7 +6,7 @@ Not thread-safe: every process and thread opens its own.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from types import TracebackType
@@ -81,19 +81,23 @@ class TopicLog:
         Raises NotAuthorized if the principal may not describe it, there or not: what is hidden is not absent.
         """
         admin = self._admin()
-        asked = admin.describe_topics(TopicCollection([self.topic]), request_timeout=_TIMEOUT)
         try:
-            found = _answer(asked[self.topic])
+            found = self._described(admin)
         except KafkaException as error:
             if _code(error) == codes.UNKNOWN_TOPIC_OR_PARTITION:
                 return False
             raise self._translated("Read", error) from error
         if is_written:
-            self._compare(admin, len(found.partitions), min(len(partition.replicas) for partition in found.partitions))
+            self._compare(admin, found.partitions)
         return True
 
-    def _compare(self, admin: Any, partitions: int, replicas: int) -> None:
+    def _described(self, admin: Any) -> Any:
+        return _answer(admin.describe_topics(TopicCollection([self.topic]), request_timeout=_TIMEOUT)[self.topic])
+
+    def _compare(self, admin: Any, found_partitions: Collection[Any]) -> None:
         """Refuse a topic that does not keep what is written to it: somebody else may have made it."""
+        partitions = len(found_partitions)
+        replicas = min((len(partition.replicas) for partition in found_partitions), default=0)
         if partitions != self.partitions:
             # Keys would be looked for in other partitions than they stand in, and older values come to light again.
             raise StateConflict(
@@ -118,12 +122,7 @@ class TopicLog:
     def _configs(self, admin: Any) -> dict[str, str]:
         resource = ConfigResource(ConfigResource.Type.TOPIC, self.topic)
         try:
-            found = retried(
-                lambda: _answer(admin.describe_configs([resource], request_timeout=_TIMEOUT)[resource]),
-                time.monotonic() + _TIMEOUT,
-                # The broker that is asked may not know yet of a topic that was just created.
-                lambda error: isinstance(error, KafkaException) and _code(error) in _NOT_YET,
-            )
+            found = _once_known(lambda: _answer(admin.describe_configs([resource], request_timeout=_TIMEOUT)[resource]))
         except KafkaException as error:
             raise self._translated("DescribeConfigs", error) from error
         return {name: str(entry.value) for name, entry in found.items()}
@@ -136,27 +135,35 @@ class TopicLog:
             metadata = admin.list_topics(timeout=_TIMEOUT)
             if self.topic in metadata.topics:
                 partitions = metadata.topics[self.topic].partitions.values()
-                replicas = min((len(partition.replicas) for partition in partitions), default=0)
-                self._compare(admin, len(partitions), replicas)
-                self._catch_up(admin)
+            elif self._create_on_most(admin, metadata):
+                return
             else:
-                self._create_on_most(admin, metadata)
+                # Somebody else was faster, or the broker that was asked had not heard of it yet.
+                partitions = _once_known(lambda: self._described(admin)).partitions
+            self._compare(admin, partitions)
+            self._catch_up(admin)
         except KafkaException as error:
-            if _code(error) != codes.TOPIC_ALREADY_EXISTS:
-                raise self._translated("Create", error) from error
+            raise self._translated("Create", error) from error
 
-    def _create_on_most(self, admin: Any, metadata: Any) -> None:
+    def _create_on_most(self, admin: Any, metadata: Any) -> bool:
+        """False if the topic is there already."""
         # A broker that restarts is not listed, but its replicas are. Two replicas that must both be in sync would hold
         # up the mirror whenever one of their brokers is gone.
         brokers = {r for t in metadata.topics.values() for p in t.partitions.values() for r in p.replicas}
         known, there = len(brokers | metadata.brokers.keys()), len(metadata.brokers)
         try:
-            self._create(admin, min(_MAX_REPLICAS, known))
+            try:
+                self._create(admin, min(_MAX_REPLICAS, known))
+            except KafkaException as error:
+                # Clusters with ZooKeeper place replicas on brokers only that are up.
+                if _code(error) != codes.INVALID_REPLICATION_FACTOR or there == known:
+                    raise
+                self._create(admin, min(_MAX_REPLICAS, there))
         except KafkaException as error:
-            # Clusters with ZooKeeper place replicas on brokers only that are up.
-            if _code(error) != codes.INVALID_REPLICATION_FACTOR or there == known:
+            if _code(error) != codes.TOPIC_ALREADY_EXISTS:
                 raise
-            self._create(admin, min(_MAX_REPLICAS, there))
+            return False
+        return True
 
     def _catch_up(self, admin: Any) -> None:
         """Give a topic that an earlier version made the configs that this one gives it. What somebody set stays; and
@@ -330,6 +337,15 @@ class TopicLog:
         if _code(error) in _UNAUTHORIZED:
             return NotAuthorized(self._role, operation, f"topic {self.topic}")
         return ClusterUnreachable(self._role, self._servers, str(error.args[0]))
+
+
+def _once_known(ask: Callable[[], Any]) -> Any:
+    """The broker that is asked may not know yet of a topic that was just created."""
+    return retried(
+        ask,
+        time.monotonic() + _TIMEOUT,
+        lambda error: isinstance(error, KafkaException) and _code(error) in _NOT_YET,
+    )
 
 
 def _answer(asked: Future[Any]) -> Any:
