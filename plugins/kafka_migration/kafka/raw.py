@@ -62,7 +62,9 @@ class _Connections(KafkaConnectionManager):  # type: ignore[misc]
 
     async def _connect(self, node: Any, conn: Any, *args: Any, **options: Any) -> None:
         await super()._connect(node, conn, *args, **options)
-        self.last_failure = conn.init_future.exception
+        if not isinstance(conn.init_future.exception, kafka_errors.KafkaTimeoutError) or self.last_failure is None:
+            # The last try is cut off by the bootstrap's own end; why those before it failed says more.
+            self.last_failure = conn.init_future.exception
         is_rejected = isinstance(self.last_failure, kafka_errors.SaslAuthenticationFailedError)
         if is_rejected and self.cluster.is_bootstrap(node.node_id):
             # What will not get better ends the bootstrap, which tries again until its time is over.
