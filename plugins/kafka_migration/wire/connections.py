@@ -52,7 +52,9 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]
     async def _connect(self, node: Any, conn: Any, *args: Any, **options: Any) -> None:
         """As its base, which only writes to a log why a connection could not be made."""
         await super()._connect(node, conn, *args, **options)
-        self.last_failure = conn.init_future.exception
+        if not isinstance(conn.init_future.exception, kafka_errors.KafkaTimeoutError) or self.last_failure is None:
+            # The last try is cut off by the bootstrap's own end; why those before it failed says more.
+            self.last_failure = conn.init_future.exception
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
         """As its base, of our own classes."""
