@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import socket
 import struct
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,16 @@ class _Socket:
 
     def __init__(self, stream: bytes, chance: random.Random) -> None:
         self._stream, self._chance, self._at = memoryview(stream), chance, 0
+        self.wakes_at = 1
+
+    def setsockopt(self, _level: int, option: int, value: int) -> None:
+        assert option == socket.SO_RCVLOWAT
+        self.wakes_at = value
+
+    @property
+    def would_wake(self) -> bool:
+        """Whether as much as is waited for will come."""
+        return self._at + self.wakes_at <= len(self._stream)
 
     def recv_into(self, space: memoryview) -> int:
         if self._at == len(self._stream) or self._chance.random() < 0.3:
@@ -51,6 +62,9 @@ def test_frames_hold_what_was_sent_in_whatever_pieces_it_comes(seed: int) -> Non
         read, error = transport._sock_recv()
         assert error is None
         found += [answer.auth_bytes for _, answer in parser.receive_bytes(read)]
+        assert len(found) == len(frames) or transport._sock.would_wake
+    # What comes next may be as small as can be.
+    assert transport._sock.wakes_at == 1
     assert [bytes(one) for one in found] == frames
     # Mechanisms of SASL decode theirs.
     assert all(isinstance(one, bytes) for one in found if len(one) < _READ_BYTES)

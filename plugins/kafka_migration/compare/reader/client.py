@@ -6,8 +6,10 @@ several fetches, on one loop in one thread.
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import kafka.errors as kafka_errors
@@ -26,6 +28,8 @@ from kafka_migration.domain.types import TopicPartition
 
 _RECEIVE_MAX_BYTES = 256 * 1024 * 1024
 _READ_BYTES = 1 << 16
+#: Of a large answer so much is waited for at once: to be woken takes longer than to read what there is.
+_WAKE_BYTES = 1 << 19
 _WAIT_MS = 500
 #: By names: the oldest brokers that have records of format v2, and the newest version without topic ids.
 _OLDEST, _NEWEST = 4, 12
@@ -70,15 +74,17 @@ class _Parser(KafkaProtocol):  # type: ignore[misc]
 
 
 class _Transport(KafkaTCPTransport):  # type: ignore[misc]
-    """As its base, which reads four kilobytes at a time. A large answer is read to where it is decoded from."""
+    """As its base, which reads four kilobytes at a time. A large answer is read to where it is decoded from, and in
+    large pieces."""
 
     space: memoryview
+    wakes_at = 1
 
     def _sock_recv(self) -> tuple[memoryview, Exception | None]:
         space, size = self.space, 0
         try:
             self._protocol.parser.__class__ = _Parser
-            frame = self._protocol.parser._rbuffer
+            frame: _Frame | None = self._protocol.parser._rbuffer
             if frame is not None and len(frame.space) >= len(space):
                 space = frame.space
             # More may have come meanwhile, and to wait for it takes longer than to look.
@@ -90,7 +96,18 @@ class _Transport(KafkaTCPTransport):  # type: ignore[misc]
             pass
         except Exception as error:  # also of a connection that was closed meanwhile
             return space[:size], kafka_errors.KafkaConnectionError(error)
+        self._wake_at(len(frame.space) - size if frame is not None else 1)
         return space[:size], None
+
+    def _wake_at(self, left: int) -> None:
+        """Wait for so much next, or for enough of it: of an answer that is there, for no more than the next one's
+        first byte."""
+        wanted = max(1, min(left, _WAKE_BYTES))
+        if wanted != self.wakes_at:
+            # Not every system can; it only takes longer.
+            with suppress(OSError):
+                self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)
+            self.wakes_at = wanted
 
 
 class _Manager(KafkaConnectionManager):  # type: ignore[misc]
