@@ -33,11 +33,13 @@ _WAKE_BYTES = 1 << 19
 _WAIT_MS = 500
 #: By names: the oldest brokers that have records of format v2, and the newest version without topic ids.
 _OLDEST, _NEWEST = 4, 12
+#: Versions of fetches since which answers have more.
+_LOG_STARTS, _SESSIONS, _PREFERRED, _FLEXIBLE = 5, 7, 11, 12
 _FETCH_AGAIN_SECONDS = 0.1
 
 
 class _Frame(KafkaBytes):  # type: ignore[misc]
-    """As its base, which copies what it holds twice on the way in, and twice on the way out."""
+    """As its base, which copies what it is given twice."""
 
     def write(self, data: bytes | memoryview) -> None:
         start, end = self.tell(), self.tell() + len(data)
@@ -45,20 +47,56 @@ class _Frame(KafkaBytes):  # type: ignore[misc]
             memoryview(self)[start:end] = data
         self.seek(end)
 
-    def read(self, size: int | None = None) -> bytes | memoryview:
-        """So many bytes, or all that is left: that of a large answer as a view."""
-        is_view = size is None and len(self) >= _READ_BYTES
-        found: bytes | memoryview = self.space if is_view else super().read(size)
-        return found
-
     @property
     def space(self) -> memoryview:
         """Behind what was written or read."""
         return memoryview(self)[self.tell() :]
 
 
+def _records_in(frame: memoryview, version: int) -> tuple[int, int, int] | None:
+    """Where an answer to a fetch of one partition has the length of its records, where they begin, and where they end;
+    None if it is another answer (protocol guide, "Fetch")."""
+    is_flexible, at = version >= _FLEXIBLE, 4
+
+    def count(size: int) -> int:
+        """A length or count of so many bytes, or a varint which is larger by 1."""
+        nonlocal at
+        if not is_flexible:
+            at += size
+            return int.from_bytes(frame[at - size : at], "big", signed=True)
+        number = shift = 0
+        while True:
+            byte = frame[at]
+            at += 1
+            number |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return number - 1
+
+    try:
+        if is_flexible and count(0) != -1:  # tags
+            return None
+        at += 10 if version >= _SESSIONS else 4
+        if count(4) != 1:
+            return None
+        name = count(2)
+        at += name
+        if count(4) != 1:
+            return None
+        at += 30 if version >= _LOG_STARTS else 22
+        aborted = max(0, count(4))
+        at += aborted * (17 if is_flexible else 16) + (4 if version >= _PREFERRED else 0)
+        length_at = at
+        size = count(4)
+    except IndexError:
+        return None
+    # Behind them is no more than that there are no tags: of the partition, of the topic, and of all.
+    return (length_at, at, at + size) if size > 0 and at + size + 3 * is_flexible == len(frame) else None
+
+
 class _Parser(KafkaProtocol):  # type: ignore[misc]
-    """As its base, with frames of our own: it names their class in the middle of all that it does."""
+    """As its base, with frames of our own: it names their class in the middle of all that it does. The records of a
+    large answer are a view of its frame, and no copy."""
 
     _frame: _Frame | None = None
 
@@ -71,6 +109,21 @@ class _Parser(KafkaProtocol):  # type: ignore[misc]
         if frame is not None:
             frame.__class__ = _Frame
         self._frame = frame
+
+    def _process_response(self, frame: _Frame) -> Any:
+        asked: Any = self.in_flight_requests[0] if self.in_flight_requests else None
+        is_fetch = getattr(asked, "request_api_key", None) == FetchRequest.API_KEY
+        whole = memoryview(frame)
+        if len(frame) < _READ_BYTES or not is_fetch or not (place := _records_in(whole, asked.request_api_version)):
+            return super()._process_response(frame)
+        length_at, begin, end = place
+        # Its base takes apart what is around them.
+        nothing = b"\x01" if asked.request_api_version >= _FLEXIBLE else bytes(4)
+        rest = KafkaBytes(length_at + len(nothing) + len(whole) - end)
+        rest[:] = b"".join((whole[:length_at], nothing, whole[end:]))
+        found = super()._process_response(rest)
+        found[1].responses[0].partitions[0].records = whole[begin:end]
+        return found
 
 
 class _Transport(KafkaTCPTransport):  # type: ignore[misc]
