@@ -4,8 +4,8 @@ A steady load over the small topics, from producer to an independent consumer of
 measures: alone; beside the heavy topic's backlog, which is copied as fast as the mirror can; beside a heavy topic that
 is written as fast as it is copied; and beside one that is written as fast, and copied by nobody: what that takes from
 the small ones is the machine's, and not the mirror's. The heavy topic has a task of its own
-(``mirror.dedicated_streams``), or shares one with the others (``--shared``). The last line is JSON. See
-docs/performance.md.
+(``mirror.dedicated_streams``, with a niceness and small requests), or shares one with the others (``--shared``). The
+last line is JSON. See docs/performance.md.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _BATCH_BYTES = 500_000
 _BACKLOG = Data(
     topic=HEAVY, partitions=4, records=0, value_bytes=_HEAVY_VALUE_BYTES, batch_bytes=_BATCH_BYTES, codec="none"
 )
-_MEGABYTE = 1_000_000
+_MEGABYTE, _MEBIBYTE = 1_000_000, 1 << 20
 #: So that the mirror always has something to copy, and the disk holds what is copied, not what could be written.
 _AHEAD_BYTES = 300 * _MEGABYTE
 _LOOK_SECONDS = 0.5
@@ -155,7 +155,8 @@ def measure(source: EmbeddedKafka, target: EmbeddedKafka, folder: Path, options:
     topics = [NewTopic(name, num_partitions=count, replication_factor=1) for name, count in partitions.items()]
     for made in admin.create_topics(topics).values():
         made.result(60)
-    own = {} if options.shared else {"dedicated_streams": [{"topics": [HEAVY], "niceness": options.niceness}]}
+    stream = {name: getattr(options, name) for name in ("niceness", "fetch_bytes", "request_bytes")}
+    own = {} if options.shared else {"dedicated_streams": [{"topics": [HEAVY], **stream}]}
     migration = Migration(folder, here, there, [HEAVY, *small], mirror={"num_streams": 1, **own})
     migration.run("create")
 
@@ -222,6 +223,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--live-mb-s", type=float, default=0.0, help="of its producer; 0: as fast as it is copied")
     parser.add_argument("--shared", action="store_true", help="the heavy one has no task of its own")
     parser.add_argument("--niceness", type=int, default=10, help="of the heavy one's task")
+    parser.add_argument("--fetch-bytes", type=int, default=4 * _MEBIBYTE, help="how much its task asks for at once")
+    parser.add_argument("--request-bytes", type=int, default=_MEBIBYTE, help="how much its task sends at once")
     parser.add_argument("--warm-up", type=float, default=30.0, help="seconds")
     parser.add_argument("--heavy-warm-up", type=float, default=15.0, help="seconds, of what is written live")
     parser.add_argument("--seconds", type=float, default=30.0, help="seconds that count, of each load")

@@ -167,7 +167,8 @@ def test_plan_says_whose_they_are_and_with_what_sizes():
     assert made.streams == 3
     limits = Limits(**made.sizes)
     assert limits == Limits(request_bytes=2**20), "all else is as in other tasks"
-    assert mirror._dedicated(DedicatedStreams(topics=("t",), niceness=7)).sizes["niceness"] == 7
+    nice = Limits(**mirror._dedicated(DedicatedStreams(topics=("t",), niceness=7)).sizes)
+    assert nice == Limits(niceness=7, in_flight_requests=1), "brokers know nothing of it"
     large = Limits(**mirror._dedicated(DedicatedStreams(topics=("t",), fetch_bytes=2**26, queue_bytes=2**29)).sizes)
     assert (large.partition_fetch_bytes, large.partition_queue_bytes) == (2**22, 2**24), "or a few gain nothing"
 

@@ -119,7 +119,8 @@ class DedicatedStreams(PlanModel):
     less than the brokers' socket.request.max.bytes."""
 
     niceness: Annotated[int, Field(ge=0, le=19)] = 0
-    """How far these tasks give way to others where there are fewer cores than work: 0, not at all, to 19."""
+    """How far these tasks give way to others where there are fewer cores than work: 0, not at all, to 19. Above 0 they
+    have one append under way for each broker."""
 
     @model_serializer(mode="wrap")
     def _without_what_is_not_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
