@@ -90,6 +90,12 @@ def varint(data: Bytes, at: int) -> tuple[int, int]:
             raise IndexError
 
 
+def unsigned(data: Bytes, at: int) -> tuple[int, int]:
+    """As :func:`varint`, of a number without a sign."""
+    number, at = varint(data, at)
+    return (2 * number if number >= 0 else -2 * number - 1), at
+
+
 def _field(data: memoryview, at: int, end: int) -> tuple[memoryview | None, int]:
     size, at = varint(data, at)
     if size < 0:

@@ -22,6 +22,7 @@ from kafka.protocol.frame import KafkaBytes
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.parser import KafkaProtocol
 
+from kafka_migration.compare.decode.plain import unsigned
 from kafka_migration.domain.errors import AuthenticationFailed, ClusterUnreachable, reason_of
 from kafka_migration.domain.names import SAME, TopicNames
 from kafka_migration.domain.types import TopicPartition
@@ -64,14 +65,8 @@ def _records_in(frame: memoryview, version: int) -> tuple[int, int, int] | None:
         if not is_flexible:
             at += size
             return int.from_bytes(frame[at - size : at], "big", signed=True)
-        number = shift = 0
-        while True:
-            byte = frame[at]
-            at += 1
-            number |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return number - 1
+        number, at = unsigned(frame, at)
+        return number - 1
 
     try:
         if is_flexible and count(0) != -1:  # tags

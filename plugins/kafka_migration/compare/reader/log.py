@@ -31,7 +31,7 @@ from kafka_migration.compare.decode.columns import (
     columns_of,
     decode,
 )
-from kafka_migration.compare.decode.plain import records, varint
+from kafka_migration.compare.decode.plain import records, unsigned, varint
 from kafka_migration.compare.reading import IN_TRANSACTION, OLD, STAMPED
 
 _GZIP, _SNAPPY, _LZ4, _ZSTD = range(1, 5)
@@ -346,14 +346,7 @@ def _snappy(data: memoryview) -> bytes:
 
 def _raw_snappy(data: memoryview) -> bytes:
     # The size stands in front, as a varint without a sign.
-    size = shift = at = 0
-    while True:
-        byte = data[at]
-        at += 1
-        size |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            break
+    size, _ = unsigned(data, 0)
     found: bytes = pyarrow.decompress(data, decompressed_size=size, codec="snappy", asbytes=True)
     return found
 
