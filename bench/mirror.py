@@ -56,7 +56,10 @@ CASES = {
     ),
 }
 MAIN = "lz4"
-_ROUNDS = 3
+_ROUNDS, _ROUNDS_OF_METRICS = 3, 6
+_WARM_UP_COPIES = 4
+"""Of new brokers the first copies take twice as long as those after them, while their code is compiled: more than
+metrics could."""
 _READ_SECONDS, _SCRAPE_SECONDS = 15.0, 5.0
 """How often metrics are read from the clusters, four times as often as by default, and asked for."""
 _HEAP_MEGABYTES = 1024
@@ -113,6 +116,8 @@ class Bench:
         """Fill the source, and copy ``rounds`` times with and without an exporter, in turn; how fast each was."""
         create_topic(self._from, data)
         fill(self.source.bootstrap_servers, data)
+        for number in range(1, _WARM_UP_COPIES + 1):
+            self.say(f"  warm-up {number}: {_one(self._mirror(data))}")
         done: dict[bool, list[Copied]] = {False: [], True: []}
         for number in range(1, rounds + 1):
             # Each comes first every other time: who does finds other caches.
@@ -299,7 +304,7 @@ def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m bench.mirror", description=__doc__)
     parser.add_argument("--case", action="append", choices=list(CASES), help="only this one; may be repeated")
-    parser.add_argument("--rounds", type=int, default=_ROUNDS)
+    parser.add_argument("--rounds", type=int, help=f"default: {_ROUNDS}, with --metrics {_ROUNDS_OF_METRICS}")
     parser.add_argument("--metrics", action="store_true", help="what metrics cost, instead")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the records, for a quick look")
     options = parser.parse_args()
@@ -314,11 +319,12 @@ def main() -> int:
     ):
         bench = Bench(source, target, Path(folder), lambda text: console.print(text, highlight=False))
         if options.metrics:
-            print(json.dumps(bench.cost_of_metrics(_scaled(CASES[MAIN], options.scale), options.rounds)))
+            rounds = options.rounds or _ROUNDS_OF_METRICS
+            print(json.dumps(bench.cost_of_metrics(_scaled(CASES[MAIN], options.scale), rounds)))
             return 0
         for name in options.case or CASES:
             data = _scaled(CASES[name], options.scale)
-            figures[name] = bench.case(name, data, options.rounds, with_limit=name == MAIN)
+            figures[name] = bench.case(name, data, options.rounds or _ROUNDS, with_limit=name == MAIN)
     console.print(_table(figures))
     print(json.dumps({**figures.get(MAIN, {}), "cases": figures}))
     return 0
