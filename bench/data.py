@@ -28,7 +28,8 @@ _PRODUCERS = 2
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
     """What a source topic holds. ``value_bytes`` is the size of each value; ``batch_bytes`` the producer's batch.size,
-    0 for batches of one record; ``transaction_records`` how many are committed together, 0 for no transactions."""
+    0 for batches of one record; ``transaction_records`` how many are committed together, 0 for no transactions;
+    ``keys`` how many keys take turns, 0 if each record has one of its own."""
 
     topic: str
     partitions: int
@@ -37,6 +38,7 @@ class Data:
     batch_bytes: int
     codec: str
     transaction_records: int = 0
+    keys: int = 0
 
     @property
     def tps(self) -> list[TopicPartition]:
@@ -107,7 +109,7 @@ def _produce(servers: str, data: Data, first: int, count: int) -> None:
     values, headers = _values(data, first), [("trace", b"0123456789abcdef")]
     for n in range(first, first + count):
         message: dict[str, Any] = {
-            "key": b"key-%08d" % n,
+            "key": b"key-%08d" % (n % data.keys if data.keys else n),
             "value": next(values),
             "partition": n % data.partitions,
             "headers": headers,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import sys
 import tempfile
 import time
@@ -189,6 +190,8 @@ def measure(source: EmbeddedKafka, target: EmbeddedKafka, folder: Path, options:
             alone.window("alone", options.warm_up)
     records = options.backlog_mb * _MEGABYTE // _HEAVY_VALUE_BYTES
     fill(here, replace(_BACKLOG, partitions=options.partitions, records=records))
+    # It has been there for long: that it is written does not count.
+    os.sync()
     with migration.mirroring():
         _await_records(there, HEAVY, options.partitions, records // 100)
         with Small(here, there, small, options) as busy:

@@ -3,15 +3,20 @@
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 
+from kafka_migration.compare.decode.columns import columns_of
 from kafka_migration.compare.digests import SOURCE, TARGET
 from kafka_migration.compare.explain.drill import Drill, Found, Scope
 from kafka_migration.compare.explain.result import Fault
-from kafka_migration.compare.records.compacted import BEHIND, NOT_MIRRORED, Missing, Seen, is_explained, with_compacted
+from kafka_migration.compare.records import by_key
+from kafka_migration.compare.records.compacted import BEHIND, NOT_MIRRORED, Missing, Seen, is_explained
 from kafka_migration.compare.request import PartitionRange
 from kafka_migration.compare.runs import Runs
+from kafka_migration.compare.segments import parts
 from kafka_migration.domain.offset_map import Run
 from tests.compare.drill_sides import LATER, NOW, TOPIC, Sparse
 from tests.mutation.logs import Content
@@ -228,14 +233,18 @@ def _place(side: str, at: int, pinned: int, mirrored: int) -> int:
     return NOT_MIRRORED if side == SOURCE and at >= mirrored else BEHIND
 
 
-def test_spark_marks_what_the_rule_explains(spark):
-    """The same logs, by the rule and by the query, which knows of no passes between two reads."""
-    rows, expected = [], {}
+@pytest.mark.parametrize("stretches", [1, 4])
+def test_tasks_settle_by_keys_what_the_rule_explains(stretches):
+    """The same logs, by the rule and on arrays, which know of no passes between two reads."""
+    found: list[Any] = []
+    expected: dict[tuple[int, int, str], bool] = {}
+    ranges = []
     for partition in range(60):
         chance = random.Random(partition)
         log = _log(chance, 60)
         source, target = _cleaned(log, chance, chance.randrange(20, 61)), dict(log)
-        if partition % 2:
+        is_both = bool(partition % 2)
+        if is_both:
             target = _cleaned(target, chance, chance.randrange(20, 46))
         if partition % 3 == 0:
             # Faults beside.
@@ -245,26 +254,20 @@ def test_spark_marks_what_the_rule_explains(spark):
         # What was not mirrored, the target cannot have, nor have had.
         target = {at: each for at, each in target.items() if at < mirrored}
         sides = {SOURCE: source, TARGET: target}
-        topic = "both" if partition % 2 else "one"
+        kept = {"source_tombstones_ms": _DAY, "target_tombstones_ms": _DAY}
+        it = replace(_range(log, pinned, target_compacted=is_both, **kept), partition=partition)
+        ranges.append(it)
+        rows = {side: _rows(partition, side, records, pinned, mirrored) for side, records in sides.items()}
+        for tile in parts(it, stretches):
+            mine, others = (
+                one[(tile.source_start <= one["place"]) & (one["place"] < tile.source_end)] for one in rows.values()
+            )
+            found += by_key.compared(tile, mine, others, 1)
+        found += [by_key.keys_of(one[one["place"] >= pinned]) for one in rows.values()]
         for side, records in sides.items():
             other = TARGET if side == SOURCE else SOURCE
             for at, record in records.items():
-                behind = at >= pinned
-                place = _place(side, at, pinned, mirrored)
-                rows.append(
-                    (
-                        side,
-                        topic,
-                        partition,
-                        place,
-                        True,
-                        record.value is None,
-                        record.timestamp,
-                        behind,
-                        hash(record.key) >> 1,
-                    )
-                )
-                if behind:
+                if at >= pinned:
                     continue
                 seen = _seen(
                     *(
@@ -280,36 +283,35 @@ def test_spark_marks_what_the_rule_explains(spark):
                     place=at, key=record.key, is_tombstone=record.value is None, timestamp=record.timestamp
                 )
                 is_missing = at not in sides[other]
-                may_be = other == SOURCE or topic == "both"
-                expected[side, topic, partition, at] = (
+                may_be = other == SOURCE or is_both
+                expected[partition, at, side] = (
                     is_missing
                     and may_be
                     and is_explained(missing, seen, missing_on=other, now_ms=LATER, tombstones_ms=_DAY)
                 )
-    names = (
-        "side string, topic string, partition int, source_offset long, in_run boolean, is_tombstone boolean,"
-        " timestamp_ms long, behind boolean, key_hash long"
-    )
-    frame = spark.createDataFrame(rows, names)
-    ranges = [
-        PartitionRange(
-            topic=topic,
-            partition=0,
-            source_start=0,
-            source_end=45,
-            target_start=0,
-            target_end=45,
-            runs=Runs(),
-            compacted=True,
-            target_compacted=topic == "both",
-            source_tombstones_ms=_DAY,
-            target_tombstones_ms=_DAY,
-        )
-        for topic in ("one", "both")
-    ]
-    found = {
-        (row["side"], row["topic"], row["partition"], row["source_offset"]): row["compacted"]
-        for row in with_compacted(frame, ranges, LATER).collect()
-    }
-    assert found == expected
-    assert len(set(found.values())) == 2
+    kept_ms = [(it.source_tombstones_ms, it.target_tombstones_ms) for it in ranges]
+    settled = {(number, at, side): one for number, at, side, one in by_key.settled(found, 1, kept_ms, LATER)}
+    assert {key: bool(one.compacted) for key, one in settled.items()} == expected
+    assert {(one.rows, one.compacted) for one in settled.values()} == {(1, 0), (0, 1)}
+
+
+def _rows(number: int, side: str, records: Mapping[int, Content], pinned: int, mirrored: int) -> Any:
+    columns = columns_of((at, one.timestamp, one.key, one.value, one.headers) for at, one in sorted(records.items()))
+    places = np.array([_place(side, at, pinned, mirrored) for at in sorted(records)], np.int64)
+    return by_key.rows_of(number, side, columns, places)
+
+
+def test_keys_go_to_one_bucket_whichever_stretch_they_stand_in(monkeypatch):
+    log = {at: Content(b"k%d" % (at % 40), b"%d" % at, (), NOW) for at in range(200)}
+    rows = _rows(0, SOURCE, log, 200, 200)
+    halves = [[*by_key.compared(_range(log, 200), rows[at : at + 100], rows[:0], 50)] for at in (0, 100)]
+    monkeypatch.setattr(by_key, "_found", lambda _orders, stretches, _records: stretches)
+    buckets: dict[int, set[int]] = {}
+    for half in halves:
+        for bucket, found in by_key.read(None, half, 50, 7):  # type: ignore[arg-type]
+            if not isinstance(found, tuple) and found.dtype == by_key.KEYS:
+                for key in found["key"].tolist():
+                    buckets.setdefault(key, set()).add(bucket)
+    assert len(buckets) == 40
+    assert all(len(one) == 1 for one in buckets.values())
+    assert set[int].union(*buckets.values()) == set(range(7))

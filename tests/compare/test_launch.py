@@ -119,7 +119,7 @@ def test_job_that_refuses_its_input_is_bad_input_and_hides_secrets(tmp_path, mon
 def test_jvm_that_does_little_is_compiled_once_and_what_is_given_otherwise_counts():
     script = (
         "from kafka_migration.compare.session import open_session;"
-        "session = open_session('test', master='local[1]', compiled_once=True);"
+        "session = open_session('test', master='local[1]');"
         "found = session.sparkContext._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean();"
         "print(*found.getInputArguments())"
     )

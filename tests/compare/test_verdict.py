@@ -1,6 +1,5 @@
 """From digests to a verdict, without clusters: what is equal, different, expired, or not known."""
 
-import random
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -14,7 +13,6 @@ from kafka_migration.compare.digests import (
     ReadFailure,
     SegmentDigest,
     SegmentOutcome,
-    recombine,
 )
 from kafka_migration.compare.request import PartitionRange, ValidationRequest
 from kafka_migration.compare.result import Difference, Equality, PartitionResult, ValidationResult, worst
@@ -170,15 +168,6 @@ def test_hint_of_misrouting_needs_all_partitions_to_have_been_read():
     results = judge(request, report, {})
     assert len(misrouted(results)) == 1
     assert misrouted([*results, not_compared(TopicPartition("topic", 2), 0, 5, "why not", lag=5)]) == ()
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_sums_of_halves_are_the_sum_of_hashes(seed):
-    dice = random.Random(seed)
-    hashes = [dice.randrange(-(2**63), 2**63) for _ in range(dice.randrange(1000))]
-    low = sum(one & 0xFFFFFFFF for one in hashes)
-    high = sum(one >> 32 for one in hashes)
-    assert recombine(low, high) == sum(hashes) % 2**64
 
 
 def test_summary_has_a_row_for_every_partition_and_every_column_and_none_for_what_was_not_read():

@@ -17,11 +17,6 @@ _MASK, _PROOF_MASK = 2**64 - 1, 2**128 - 1
 _ATTRIBUTES = {0x08: "LogAppendTime", 0x10: "transactional", 0x20: "control", 0x40: "delete horizon"}
 
 
-def recombine(low: int, high: int) -> int:
-    """The sum modulo 2^64 of 64-bit hashes, from the sums of their low halves and of their (signed) high halves."""
-    return (low + (high << 32)) & _MASK
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Digest:
     """Records digested: how many, and sums over them, modulo a power of two.

@@ -37,7 +37,7 @@ from kafka_migration.domain.types import TopicPartition
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SHARES_PER_SLOT = 4
+SHARES_PER_SLOT = 4
 _WAVES_AT_ONCE = 2
 #: Of a share, on one side: half a minute of work at the most, and no less than is worth a task.
 _MOST_BYTES, _LEAST_BYTES = 256 << 20, 16 << 20
@@ -203,7 +203,7 @@ class _Work:
 
     def _wave(self) -> list[list[_Part]]:
         slots = max(1, self._spark.sparkContext.defaultParallelism)
-        count = _SHARES_PER_SLOT * slots
+        count = SHARES_PER_SLOT * slots
         total = sum(map(self._weight, self._waiting))
         # In as many waves as it takes, and those alike: what is left over would keep one slot busy at the end.
         waves = math.ceil(total / (count * _MOST_BYTES))

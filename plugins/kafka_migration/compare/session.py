@@ -7,7 +7,7 @@ import os
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,12 +77,11 @@ def open_session(
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
     system_properties: Mapping[str, str] | None = None,
-    compiled_once: bool = False,
     log: Callable[[str], None] = print,
 ) -> SparkSession:
     """A session called ``name``. The caller stops it. ``system_properties`` are set in all of its JVMs; no secrets.
-    ``log`` is given a warning where the session is open to the network. ``compiled_once``: the JVM, if it is started
-    here, spends little on compiling its code; half as fast, so for where Python does the work.
+    ``log`` is given a warning where the session is open to the network. The JVM, if it is started here, spends little
+    on compiling its code, since Python does the work.
 
     Under spark-submit, master and jars are spark-submit's (``--master``, ``--jars``), and ``master`` is not looked at.
     Otherwise ``master`` is used, or this machine, and :func:`spark_jars`. Executors run this very interpreter, unless
@@ -112,7 +111,7 @@ def open_session(
         settings[_EXECUTOR_OPTIONS] = _with_properties(settings.get(_EXECUTOR_OPTIONS), system_properties)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    with _jvm_options(_COMPILED_ONCE) if compiled_once else nullcontext():
+    with _jvm_options(_COMPILED_ONCE):
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     if warning := exposure(master, session.sparkContext.getConf().get):

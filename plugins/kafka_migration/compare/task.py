@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from kafka.net.selector import NetworkSelector
 
 from kafka_migration.compare import batches
-from kafka_migration.compare.decode.columns import kernel
+from kafka_migration.compare.decode.columns import Columns, kernel
 from kafka_migration.compare.digests import SOURCE, TARGET, Digest, SegmentOutcome
 from kafka_migration.compare.orders import BATCH, RECORD, Answer, Orders, Tile, Wires
 from kafka_migration.compare.placing import SourceSums, TargetSums
@@ -93,24 +93,30 @@ def side_of(
     )
 
 
+def in_turns(sides: Sequence[Side]) -> Iterator[tuple[int, Columns]]:
+    """All records of ``sides``, as they are answered, with the place of their side among these: in turns, so that all
+    clusters read ahead. Raises CannotRead."""
+    left = list(enumerate(sides))
+    try:
+        for side in sides:
+            side.begin()
+        while left:
+            for which, side in tuple(left):
+                records = side.next()
+                if records is None:
+                    left.remove((which, side))
+                else:
+                    yield which, records
+    finally:
+        for side in sides:
+            side.drop()
+
+
 def compare(tile: PartitionRange, both: tuple[Side, Side]) -> tuple[Digest, Digest, int]:
     """The digests of both sides of ``tile``, and traits of the source's batches. Raises CannotRead."""
     sums = SourceSums(tile), TargetSums(tile)
-    left = list(zip(both, sums, strict=True))
-    try:
-        # In turns, so that both clusters read ahead.
-        for side in both:
-            side.begin()
-        while left:
-            for side, counted in tuple(left):
-                records = side.next()
-                if records is None:
-                    left.remove((side, counted))
-                else:
-                    counted.add(records)
-    finally:
-        for side in both:
-            side.drop()
+    for which, records in in_turns(both):
+        sums[which].add(records)
     sums[1].see(both[1].attributes)
     source = sums[0].digest()
     return both[0].handled.counted(source) if both[0].handled else source, sums[1].digest(), both[0].traits

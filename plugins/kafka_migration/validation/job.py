@@ -90,8 +90,6 @@ def answer(request: ValidationRequest, *, master: str | None = None) -> DigestRe
         f"kafka-migration validation {request.migration}",
         master=master,
         system_properties=_system_properties(clusters.values()),
-        # Of compacted topics it is the JVM that sorts the keys.
-        compiled_once=not any(range_.by_key for range_ in request.ranges),
     )
     secrets = {secret for cluster in clusters.values() for secret in cluster.secrets()}
     secrets |= {properties[name] for properties in connections.values() for name in _SECRET & properties.keys()}

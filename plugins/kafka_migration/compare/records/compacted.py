@@ -11,24 +11,24 @@ was mirrored. What the source has got since sweeps nothing from the target.
 
 from __future__ import annotations
 
-import pickle
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kafka_migration.compare.digests import SOURCE, TARGET, Digest, OnRead, SegmentOutcome, recombine
+from kafka_migration.compare.digests import SOURCE, TARGET, Digest, OnRead, SegmentOutcome
 from kafka_migration.compare.faults import reason_of
-from kafka_migration.compare.job import Log
-from kafka_migration.compare.orders import Orders
-from kafka_migration.compare.placing import SourceSums, TargetSums
-from kafka_migration.compare.record_digest import KEY_IS_NULL, VALUE_IS_NULL, ordered_hashes
+from kafka_migration.compare.job import SHARES_PER_SLOT, Log
+from kafka_migration.compare.orders import RECORD, Orders
 from kafka_migration.compare.request import PartitionRange, ValidationRequest
 from kafka_migration.compare.segments import cut, parts, tiles
 from kafka_migration.domain.errors import ClusterUnreachable
+from kafka_migration.domain.spark_worker import keep_imports
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import SparkSession
+
+    from kafka_migration.compare.records.by_key import Digested
 
 #: Of every record behind the pinned ends: newer than any place. And of those that only the source has had so far.
 BEHIND, NOT_MIRRORED = 2**62, 2**62 + 1
@@ -70,72 +70,31 @@ def is_explained(missing: Missing, seen: Seen, *, missing_on: str, now_ms: int, 
     return is_old and min(mine, default=BEHIND) > missing.place
 
 
-def with_compacted(both: DataFrame, ranges: Iterable[PartitionRange], now_ms: int) -> DataFrame:
-    """The records of both sides, with those marked (``compacted``) that the other side lost to compaction.
-
-    By the rule of :func:`is_explained`, as far as one read of both logs can show; those ``behind`` the pinned ends
-    (by their places) are left out afterwards. What it cannot explain counts as a difference, though a pass of the
-    cleaner may run meanwhile: then a later reading explains it, by this same rule. Costs a sort by place and one by
-    key, which topics that nobody compacts are spared.
-    """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
-    by_topic = {range_.topic: range_ for range_ in ranges}
-    place = f.col("source_offset")
-    is_source = f.col("side") == SOURCE
-    by_place = Window.partitionBy("topic", "partition", "source_offset", "behind")
-    by_key = Window.partitionBy("topic", "partition", "key_hash")
-
-    def of_topic(value_of: Callable[[PartitionRange], int | bool]) -> Column:
-        chain = None
-        for topic, range_ in by_topic.items():
-            chain = (f if chain is None else chain).when(f.col("topic") == topic, f.lit(value_of(range_)))
-        return f.lit(None) if chain is None else chain
-
-    both = both.withColumns(
-        {
-            "on_source": f.max(is_source).over(by_place),
-            "on_target": f.max(~is_source).over(by_place),
-            "newest": f.max(place).over(by_key),
-            "newest_target": f.max(f.when(place <= BEHIND, place)).over(by_key),
-            "oldest_source": f.min(f.when(is_source, place)).over(by_key),
-            "oldest_target": f.min(f.when(~is_source, place)).over(by_key),
-        }
-    )
-    gone_from_source = ~is_source & ~f.col("on_source") & of_topic(lambda range_: range_.compacted)
-    gone_from_target = is_source & ~f.col("on_target") & of_topic(lambda range_: range_.target_compacted)
-    oldest = f.when(is_source, f.col("oldest_target")).otherwise(f.col("oldest_source"))
-    kept_for = f.when(is_source, of_topic(lambda range_: range_.target_tombstones_ms)).otherwise(
-        of_topic(lambda range_: range_.source_tombstones_ms)
-    )
-    age = f.lit(now_ms) - f.col("timestamp_ms")
-    is_gone_tombstone = f.col("is_tombstone") & ((age < 0) | (age >= kept_for)) & (oldest.isNull() | (oldest > place))
-    # Of both sides, what the side that lacks it has had.
-    newest = f.when(is_source, f.col("newest_target")).otherwise(f.col("newest"))
-    is_explained_here = f.col("key_hash").isNull() | (newest > place) | is_gone_tombstone
-    compacted = (gone_from_source | gone_from_target) & f.col("in_run") & is_explained_here
-    return both.withColumn("compacted", f.coalesce(compacted, f.lit(False))).where(~f.col("behind"))
-
-
-#: Source offsets of the partitions that one job reads: Spark sorts their records by key, on disk where need be.
+#: Source offsets of the partitions that one job reads, at the least: so many as that every slot has some stretches.
 _WAVE_OFFSETS = 16_000_000
-_PART_OFFSETS = 1_000_000
-_LEVEL = "record"
+#: Of what one task reads and keeps in memory, at the most, and what is worth a task.
+_MOST_OFFSETS, _LEAST_OFFSETS = 1_000_000, 20_000
 _MOST_FAILURES = 24
-_ROWS = (
-    "side string, topic string, partition int, segment long, source_offset long, in_run boolean, size long, hash long,"
-    " ordered long, key_hash long, is_tombstone boolean, timestamp_ms long, behind boolean, attributes int"
-)
 
 
 class Stretch(NamedTuple):
-    """Records of one side that one task reads: those of ``tile``, or, ``behind`` the pinned end, those from there to
-    the log end of that time, which count nowhere."""
+    """Records that are read at once: those of both sides of ``tile``, which is of the partition with this ``number`` in
+    its job; or those of one side (``behind``) from the pinned end to the log end of that time, which count nowhere."""
 
-    side: str
+    number: int
     tile: PartitionRange
-    behind: bool
+    behind: str = ""
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Of those behind the pinned end: offsets from, and up to without."""
+        tile = self.tile
+        return (tile.source_end, tile.source_tail) if self.behind == SOURCE else (tile.target_end, tile.target_tail)
+
+    @property
+    def offsets(self) -> int:
+        start, end = self.span if self.behind else (self.tile.source_start, self.tile.source_end)
+        return end - start
 
 
 def outcomes(
@@ -151,11 +110,12 @@ def outcomes(
     """Every segment of ``ranges``, which are whole logs up to their pinned ends. Never raises for what cannot be read:
     that is in its outcome. ``on_read`` is called with partitions as soon as their job ends."""
     found: list[SegmentOutcome] = []
-    waiting, failed = list(_waves(ranges))[::-1], 0
+    tasks = SHARES_PER_SLOT * max(1, spark.sparkContext.defaultParallelism)
+    waiting, failed = list(_waves(ranges, max(_WAVE_OFFSETS, tasks * _MOST_OFFSETS)))[::-1], 0
     while waiting:
         wave = waiting.pop()
         try:
-            new = _read(spark, request, wave, orders)
+            new = _read(spark, request, wave, orders, tasks)
         except Exception as error:
             reason = reason_of(error, secrets)
             failed += 1
@@ -175,12 +135,12 @@ def outcomes(
     return found
 
 
-def _waves(ranges: Iterable[PartitionRange]) -> Iterator[list[PartitionRange]]:
+def _waves(ranges: Iterable[PartitionRange], most: int) -> Iterator[list[PartitionRange]]:
     wave: list[PartitionRange] = []
     size = 0
     for range_ in ranges:
         offsets = range_.source_end - range_.source_start
-        if wave and size + offsets > _WAVE_OFFSETS:
+        if wave and size + offsets > most:
             yield wave
             wave, size = [], 0
         wave.append(range_)
@@ -190,148 +150,76 @@ def _waves(ranges: Iterable[PartitionRange]) -> Iterator[list[PartitionRange]]:
 
 
 def _read(
-    spark: SparkSession, request: ValidationRequest, ranges: Sequence[PartitionRange], orders: Orders
+    spark: SparkSession, request: ValidationRequest, ranges: Sequence[PartitionRange], orders: Orders, tasks: int
 ) -> list[SegmentOutcome]:
+    """One job: its first stage compares what both logs hold at the same places, the second what only one of them holds
+    with all that they hold of its key. Keys are divided among the second's tasks by their hashes."""
     spark.sparkContext.setJobGroup(request.id, f"validation of {request.migration}: {len(ranges)} compacted partitions")
-    work = [stretch for range_ in ranges for stretch in _stretches(range_)]
-    rows = _spread(spark, work, _task(orders, request.segment_records), _ROWS)
-    rows = with_compacted(rows, ranges, int(time.time() * 1000))
-    digested: dict[tuple[str, int, int], dict[str, Digest]] = {}
-    for row in by_segment(rows).collect():
-        digested.setdefault((row.topic, row.partition, row.segment), {})[row.side] = _digest_of(row.asDict())
+    work = _shares(ranges, tasks)
+    kept_ms = [(range_.source_tombstones_ms, range_.target_tombstones_ms) for range_ in ranges]
+    first, second = _tasks(orders, request.segment_records, len(work), kept_ms, int(time.time() * 1000))
+    rows = spark.sparkContext.parallelize(work, len(work)).flatMap(first)
+    digested: dict[tuple[int, int], dict[str, Digest]] = {}
+    for number, segment, side, digest in rows.partitionBy(len(work), int).mapPartitions(second).collect():
+        sides = digested.setdefault((number, segment), {})
+        sides[side] = sides.get(side, Digest()) + digest
     found = []
-    for range_ in ranges:
+    for number, range_ in enumerate(ranges):
         numbered = list(tiles(range_, request.segment_records))
-        known = {number for number, _ in numbered}
+        known = {segment for segment, _ in numbered}
         end, target_end = range_.source_end, range_.target_end
         beyond = cut(range_, end, end, target_end, target_end)
         # Also records that the map has nowhere near: of no segment that was asked for.
-        for key in sorted(key for key in digested if key[:2] == range_.tp and key[2] not in known):
-            numbered.append((key[2], beyond))
-        for number, tile in numbered:
-            sides = digested.get((*range_.tp, number), {})
-            found.append(SegmentOutcome.of(number, tile, _LEVEL, source=sides.get(SOURCE), target=sides.get(TARGET)))
+        for segment in sorted(segment for of, segment in digested if of == number and segment not in known):
+            numbered.append((segment, beyond))
+        for segment, tile in numbered:
+            sides = digested.get((number, segment), {})
+            found.append(SegmentOutcome.of(segment, tile, RECORD, source=sides.get(SOURCE), target=sides.get(TARGET)))
     return found
 
 
-def _spread(spark: SparkSession, work: Sequence[Any], task: Callable[[Any], Iterator[Any]], schema: str) -> DataFrame:
-    """A frame of what ``task`` yields (Arrow batches of ``schema``) for each of ``work``, a Spark task for each.
-
-    ``work`` is pickled into rows, so it must hold no secrets; what ``task`` encloses is in no plan.
-    """
-    import pyarrow
-    from pyspark.sql import functions as f
-
-    places = pyarrow.array(range(len(work)), pyarrow.int32())
-    table = pyarrow.table({"place": places, "work": [pickle.dumps(one) for one in work]})
-
-    def mapped(found: Iterator[Any]) -> Iterator[Any]:
-        for rows in found:
-            for one in rows.column("work").to_pylist():
-                yield from task(pickle.loads(one))
-
-    return spark.createDataFrame(table).repartitionById(len(work), f.col("place")).mapInArrow(mapped, schema)
+def _shares(ranges: Sequence[PartitionRange], tasks: int) -> list[list[Stretch]]:
+    """What each task reads."""
+    total = sum(range_.source_end - range_.source_start for range_ in ranges)
+    most = min(_MOST_OFFSETS, max(_LEAST_OFFSETS, -(-total // tasks)))
+    shares: list[list[Stretch]] = [[]]
+    room = most
+    for number, range_ in enumerate(ranges):
+        for stretch in _stretches(number, range_, most):
+            if shares[-1] and stretch.offsets > room:
+                shares.append([])
+                room = most
+            shares[-1].append(stretch)
+            room -= stretch.offsets
+    return shares
 
 
-def _stretches(range_: PartitionRange) -> Iterator[Stretch]:
-    count = -(-(range_.source_end - range_.source_start) // _PART_OFFSETS) or 1
+def _stretches(number: int, range_: PartitionRange, most: int) -> Iterator[Stretch]:
+    count = -(-(range_.source_end - range_.source_start) // most) or 1
     for tile in parts(range_, count):
-        for side in (SOURCE, TARGET):
-            yield Stretch(side, tile, behind=False)
-    for side, end, tail in (
-        (SOURCE, range_.source_end, range_.source_tail),
-        (TARGET, range_.target_end, range_.target_tail),
-    ):
-        if end < tail:
-            yield Stretch(side, range_, behind=True)
+        yield Stretch(number, tile)
+    for side in (SOURCE, TARGET):
+        behind = Stretch(number, range_, behind=side)
+        if behind.span[0] < behind.span[1]:
+            yield behind
 
 
-def _task(orders: Orders, segment_records: int) -> Callable[[Stretch], Iterator[Any]]:
-    def work(stretch: Stretch) -> Iterator[Any]:
-        from kafka_migration.compare.task import clients, side_of
+def _tasks(
+    orders: Orders, segment_records: int, buckets: int, kept_ms: Sequence[tuple[int, int]], now_ms: int
+) -> tuple[Callable[[list[Stretch]], Iterable[Any]], Callable[[Iterable[Any]], Iterable[Digested]]]:
+    """Of one job: what reads a share, and what settles all that is found of some keys."""
 
-        side, tile, behind = stretch
-        with clients({side: orders.wires[side]}) as both:
-            span = None
-            if behind:
-                span = (tile.source_end, tile.source_tail) if side == SOURCE else (tile.target_end, tile.target_tail)
-            read = side_of(side, tile, both[side], orders, span=span)
-            sums = (SourceSums if side == SOURCE else TargetSums)(tile)
-            while (records := read.next()) is not None:
-                placed = _behind(stretch, records) if behind else sums.place(records)
-                sums.see(0 if behind else read.attributes)
-                yield _rows(stretch, segment_records, placed, sums.digest().attributes)
+    def first(share: list[Stretch]) -> Iterable[Any]:
+        from kafka_migration.compare.records import by_key  # which needs numpy
 
-    return work
+        try:
+            yield from by_key.read(orders, share, segment_records, buckets)
+        finally:
+            keep_imports()
 
+    def second(found: Iterable[Any]) -> Iterable[Digested]:
+        from kafka_migration.compare.records import by_key
 
-def _behind(stretch: Stretch, records: Any) -> tuple[Any, Any, Any]:
-    """As :meth:`Sums.place`, of records behind the pinned end."""
-    import numpy as np
+        return by_key.settled((one for _, one in found), segment_records, kept_ms, now_ms)
 
-    side, tile, _ = stretch
-    start, end = (tile.source_end, tile.source_tail) if side == SOURCE else (tile.target_end, tile.target_tail)
-    mine = records.between(start, end)
-    is_late = (mine.offsets >= tile.source_mirrored) & (side == SOURCE)
-    return mine, np.where(is_late, NOT_MIRRORED, BEHIND), np.zeros(len(mine), np.bool_)
-
-
-def _rows(stretch: Stretch, segment_records: int, placed: tuple[Any, Any, Any], attributes: int) -> Any:
-    import numpy as np
-    import pyarrow
-
-    side, tile, behind = stretch
-    records, places, in_run = placed
-    count = len(records)
-    is_null = (records.flags & KEY_IS_NULL) != 0
-    columns = {
-        "side": pyarrow.repeat(side, count),
-        "topic": pyarrow.repeat(tile.topic, count),
-        "partition": pyarrow.repeat(pyarrow.scalar(tile.partition, pyarrow.int32()), count),
-        "segment": places // segment_records,
-        "source_offset": places,
-        "in_run": in_run,
-        "size": records.sizes,
-        "hash": records.hashes.view(np.int64),
-        "ordered": ordered_hashes(records.hashes, places).view(np.int64),
-        "key_hash": pyarrow.array(records.keys.view(np.int64), mask=is_null),
-        "is_tombstone": (records.flags & VALUE_IS_NULL) != 0,
-        "timestamp_ms": records.times,
-        "behind": np.full(count, behind),
-        "attributes": np.full(count, attributes, np.int32),
-    }
-    return pyarrow.record_batch(columns)
-
-
-def by_segment(both: DataFrame) -> DataFrame:
-    """One row a side and segment: counts and sums over what :func:`with_compacted` gives."""
-    from pyspark.sql import functions as f
-
-    counts = ~f.col("compacted")
-
-    def total(column: Column) -> Column:
-        return f.coalesce(f.sum(f.when(counts, column)), f.lit(0))
-
-    def halves(name: str) -> list[Column]:
-        # A sum of whole hashes overflows, which is an error under ANSI. Halves do not, up to 2^31 records a segment.
-        low, high = f.col(name).bitwiseAND(f.lit(0xFFFFFFFF)), f.shiftright(f.col(name), 32)
-        return [total(low).alias(f"{name}_low"), total(high).alias(f"{name}_high")]
-
-    return both.groupBy("side", "topic", "partition", "segment").agg(
-        f.count_if(counts).alias("rows"),
-        total(f.col("size")).alias("bytes"),
-        *halves("hash"),
-        *halves("ordered"),
-        f.count_if(~f.col("in_run")).alias("misplaced"),
-        f.count_if(f.col("compacted")).alias("compacted"),
-        f.bit_or("attributes").alias("attributes"),
-    )
-
-
-def _digest_of(row: dict[str, Any]) -> Digest:
-    same = ("rows", "bytes", "misplaced", "compacted", "attributes")
-    return Digest(
-        **{name: row[name] for name in same},
-        total=recombine(row["hash_low"], row["hash_high"]),
-        ordered=recombine(row["ordered_low"], row["ordered_high"]),
-    )
+    return first, second
