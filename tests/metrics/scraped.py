@@ -26,7 +26,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import confluent_kafka
 import yaml
 
 from bench.latency import produce
@@ -35,7 +34,7 @@ from bench.processes import running
 from demo.brokers import EmbeddedKafka
 from demo.brokers.ports import HOST, PortReservation
 from kafka_migration.domain.types import TopicPartition
-from tests.kafka_tools import create_topics, delete_records, log_ends
+from tests.kafka_tools import commit, create_topics, delete_records, log_ends
 from tests.waiting import wait_until
 
 _MONITORING = Path(__file__).resolve().parents[2] / "monitoring"
@@ -196,9 +195,7 @@ def _load(servers: str) -> Iterator[None]:
     try:
         wait_until(lambda: all(_end(servers, topic) for topic in topics), "nothing is written")
         for kind in _WRITTEN:
-            consumer = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": f"{kind}-readers"})
-            consumer.commit(offsets=[confluent_kafka.TopicPartition(f"{kind}-0", 0, 1)], asynchronous=False)
-            consumer.close()
+            commit(servers, f"{kind}-readers", {(f"{kind}-0", 0): 1})
         yield
     finally:
         over.set()
