@@ -120,7 +120,7 @@ class DedicatedStreams(PlanModel):
 
     niceness: Annotated[int, Field(ge=0, le=19)] = 0
     """How far these tasks give way to others where there are fewer cores than work: 0, not at all, to 19. Above 0 they
-    have one append under way for each broker."""
+    have one append under way for each broker, and pause as long as its answer was late."""
 
     @model_serializer(mode="wrap")
     def _without_what_is_not_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:

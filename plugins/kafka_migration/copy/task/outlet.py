@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from kafka_migration.copy.lease import Hold, Lease
@@ -21,6 +22,7 @@ from kafka_migration.wire.produce_request import Appended
 
 _NOT_READY_SECONDS = 1.0
 _WINDOW_SECONDS, _LEAST_BYTES = 1.0, 64 * 1024
+_LONGEST_REST_SECONDS = 0.5
 
 
 class Window:
@@ -30,14 +32,27 @@ class Window:
 
     A broker that throttles a client reads nothing more from its connection. What was sent meanwhile stays unread there,
     for as long as all of what came before it is worth: by the quota's rate, minutes for a few requests of full size.
+
+    A task with a niceness gives way to others at brokers, too, which know nothing of it: an answer that comes later
+    than by the best pace so far was waited for behind others, who are given as much time for themselves.
     """
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
+    def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limits, self._clock = limits, clock
         self.requests, self.bytes = limits.in_flight_requests, limits.request_bytes
+        self._pace, self._rests_until = math.inf, 0.0
 
-    def answered(self, size: int, throttle_seconds: float) -> None:
-        """A request of ``size`` bytes was answered, and the broker lets its client wait for so long."""
+    @property
+    def rest_seconds(self) -> float:
+        """For how long nothing is to be sent."""
+        return max(0.0, self._rests_until - self._clock())
+
+    def answered(self, size: int, throttle_seconds: float, took_seconds: float) -> None:
+        """A request of ``size`` bytes was answered after so long, and the broker lets its client wait for so long."""
+        if self._limits.niceness:
+            self._pace = min(self._pace, took_seconds / size)
+            late = took_seconds - self._pace * size
+            self._rests_until = self._clock() + min(late, _LONGEST_REST_SECONDS)
         if throttle_seconds > 0:
             self.requests = 1
             self.bytes = max(_LEAST_BYTES, min(self.bytes, int(size * _WINDOW_SECONDS / throttle_seconds)))
@@ -129,12 +144,13 @@ class Outlet:
                     return
                 in_flight = sum(1 for append in self._under_way if append.node == node)
                 request = {}
-                room = 0 if self._throttled(node) else self.rate_limit.room(window.bytes)
+                rest = window.rest_seconds
+                room = 0 if rest or self._throttled(node) else self.rate_limit.room(window.bytes)
                 # The clock is looked at last, and once more before each write to the socket.
                 if in_flight < window.requests and room and self.lease.holds:
                     request = self._next_request(node, mine, room)
                 if not request:
-                    await self.loop.woken(0.05)
+                    await self.loop.woken(min(0.05, rest) if rest else 0.05)
                     continue
                 append = Append(
                     self.target,
@@ -208,8 +224,10 @@ class Outlet:
             # What an answer leaves out, a broker may still be busy with.
             lands = self.limits.closed_seconds
             if error is None:
-                self._windows[append.node].answered(sum(len(prepared.data) for prepared in waiting.values()), throttle)
-                self._oldest_since[append.node], self._lost[append.node] = time.monotonic(), 0
+                now, size = time.monotonic(), sum(len(prepared.data) for prepared in waiting.values())
+                took = now - self._oldest_since.get(append.node, now)
+                self._windows[append.node].answered(size, throttle, took)
+                self._oldest_since[append.node], self._lost[append.node] = now, 0
                 self._newest_throttle[append.node] = throttle
             else:
                 lands = self._lands_seconds(append)
