@@ -254,8 +254,10 @@ def test_tasks_settle_by_keys_what_the_rule_explains(stretches):
         # What was not mirrored, the target cannot have, nor have had.
         target = {at: each for at, each in target.items() if at < mirrored}
         sides = {SOURCE: source, TARGET: target}
-        kept = {"source_tombstones_ms": _DAY, "target_tombstones_ms": _DAY}
-        it = replace(_range(log, pinned, target_compacted=is_both, **kept), partition=partition)
+        # All tombstones are older than a day, and younger than a month.
+        kept = {side: chance.choice((_DAY, 30 * _DAY)) for side in (SOURCE, TARGET)}
+        tombstones = {f"{side}_tombstones_ms": ms for side, ms in kept.items()}
+        it = replace(_range(log, pinned, target_compacted=is_both, **tombstones), partition=partition)
         ranges.append(it)
         rows = {side: _rows(partition, side, records, pinned, mirrored) for side, records in sides.items()}
         for tile in parts(it, stretches):
@@ -287,7 +289,7 @@ def test_tasks_settle_by_keys_what_the_rule_explains(stretches):
                 expected[partition, at, side] = (
                     is_missing
                     and may_be
-                    and is_explained(missing, seen, missing_on=other, now_ms=LATER, tombstones_ms=_DAY)
+                    and is_explained(missing, seen, missing_on=other, now_ms=LATER, tombstones_ms=kept[other])
                 )
     kept_ms = [(it.source_tombstones_ms, it.target_tombstones_ms) for it in ranges]
     settled = {(number, at, side): one for number, at, side, one in by_key.settled(found, 1, kept_ms, LATER)}
