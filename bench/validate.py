@@ -49,14 +49,14 @@ from kafka_migration.wire.fetch import fetch
 from kafka_migration.wire.fetch_request import FetchFrom
 from kafka_migration.wire.selector import Selector
 
-_PLAIN = Data(topic="plain", partitions=4, records=4_000_000, value_bytes=500, batch_bytes=64 * 1024, codec="lz4")
+_PLAIN = Data(topic="plain", partitions=4, records=12_000_000, value_bytes=500, batch_bytes=64 * 1024, codec="lz4")
 CASES = {
     "plain": _PLAIN,
     "single": replace(_PLAIN, topic="single", records=400_000, batch_bytes=0),
     "large": replace(_PLAIN, topic="large", records=200_000, value_bytes=10_000),
     "zstd": replace(_PLAIN, topic="zstd", records=1_000_000, codec="zstd"),
     "transactions": replace(_PLAIN, topic="transactions", records=1_000_000, transaction_records=1_000),
-    "compacted": replace(_PLAIN, topic="compacted", keys=_PLAIN.records // 10),
+    "compacted": replace(_PLAIN, topic="compacted", records=4_000_000, keys=400_000),
 }
 _ROUNDS = 3
 _HEAP_MEGABYTES = 1024
@@ -248,8 +248,8 @@ def main() -> int:
     console = Console(soft_wrap=True)
     found: dict[str, dict[str, Any]] = {}
     for name in options.cases:
-        data = CASES[name]
-        records = data.records * options.records // _PLAIN.records
+        scale, data = options.records / _PLAIN.records, CASES[name]
+        records, keys = round(data.records * scale), round(data.keys * scale)
         with (
             tempfile.TemporaryDirectory(prefix="bench-validate-") as folder,
             EmbeddedKafka(name="bench-source", heap_megabytes=_HEAP_MEGABYTES) as source,
@@ -260,7 +260,7 @@ def main() -> int:
                 target,
                 Path(folder),
                 name,
-                replace(data, records=records // data.partitions * data.partitions),
+                replace(data, records=records // data.partitions * data.partitions, keys=keys),
                 options.rounds if not found else 1,
                 lambda text: console.print(text, highlight=False),
             )
