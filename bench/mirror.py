@@ -58,8 +58,7 @@ CASES = {
 MAIN = "lz4"
 _ROUNDS, _ROUNDS_OF_METRICS = 3, 6
 _WARM_UP_COPIES = 4
-"""Of new brokers the first copies take twice as long as those after them, while their code is compiled: more than
-metrics could."""
+"""Of new brokers the first copies take twice as long as those after them, while their code is compiled."""
 _READ_SECONDS, _SCRAPE_SECONDS = 15.0, 5.0
 """How often metrics are read from the clusters, four times as often as by default, and asked for."""
 _HEAP_MEGABYTES = 1024
@@ -84,6 +83,14 @@ class Bench:
         quiet = {"log_level": 0}
         self._from = AdminClient({"bootstrap.servers": source.bootstrap_servers, **quiet})
         self._to = AdminClient({"bootstrap.servers": target.bootstrap_servers, **quiet})
+
+    def warm_up(self, data: Data) -> None:
+        """Have new brokers' code compiled by some copies that do not count."""
+        create_topic(self._from, data)
+        fill(self.source.bootstrap_servers, data)
+        for number in range(1, _WARM_UP_COPIES + 1):
+            self.say(f"warm-up {number}: {_one(self._mirror(data))}")
+        delete_topic(self._from, data.topic)
 
     def case(self, name: str, data: Data, rounds: int, *, with_limit: bool) -> dict[str, Any]:
         """Fill the source, let both copy ``rounds`` times, remove what was made. The case's figures."""
@@ -116,8 +123,6 @@ class Bench:
         """Fill the source, and copy ``rounds`` times with and without an exporter, in turn; how fast each was."""
         create_topic(self._from, data)
         fill(self.source.bootstrap_servers, data)
-        for number in range(1, _WARM_UP_COPIES + 1):
-            self.say(f"  warm-up {number}: {_one(self._mirror(data))}")
         done: dict[bool, list[Copied]] = {False: [], True: []}
         for number in range(1, rounds + 1):
             # Each comes first every other time: who does finds other caches.
@@ -318,6 +323,7 @@ def main() -> int:
         EmbeddedKafka(name="bench-target", heap_megabytes=_HEAP_MEGABYTES) as target,
     ):
         bench = Bench(source, target, Path(folder), lambda text: console.print(text, highlight=False))
+        bench.warm_up(_scaled(CASES[MAIN], options.scale))
         if options.metrics:
             rounds = options.rounds or _ROUNDS_OF_METRICS
             print(json.dumps(bench.cost_of_metrics(_scaled(CASES[MAIN], options.scale), rounds)))
