@@ -9,8 +9,11 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from kafka_migration.compare.digests import SOURCE
+from kafka_migration.compare.orders import Orders
+from kafka_migration.compare.records import compacted as by_keys
 from kafka_migration.compare.request import PartitionRange
 from kafka_migration.compare.result import Equality
+from kafka_migration.compare.runs import Runs
 from kafka_migration.compare.verdict import judge
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.offset_map import OffsetMap, Run
@@ -138,6 +141,28 @@ def test_record_that_the_target_lacks_is_missed_on_compacted_topics_too(lab, spa
     report = run_at_record_level(spark, asked, lab)
     found = {one.topic: one.verdict for one in judge(asked, report, {})}
     assert found == {copies["equal"].topic: EQUAL, copies["dropped"].topic: DIFFERENT}
+
+
+def test_compacted_partition_that_cannot_be_read_keeps_none_of_the_others_from_being_compared(lab, spark):
+    copies = lab.copies({name: Wanted() for name in ("first", "broken", "last")})
+    ranges = []
+    for name, copy in copies.items():
+        for range_ in lab.request(copy).ranges:
+            shift = 10**6 if name == "broken" else 0
+            runs = Runs(dataclasses.replace(run, target=run.target + shift) for run in range_.runs)
+            ends = {"target_start": range_.target_start + shift, "target_end": range_.target_end + shift}
+            ranges.append(dataclasses.replace(range_, **ends, runs=runs, compacted=True))
+    asked, lines = request_of(ranges), list[str]()
+
+    orders = Orders(level="record", committed=True, seconds=1.0, wires=lab.wires)
+    found = by_keys.outcomes(spark, asked, ranges, orders, log=lines.append)
+    assert {(one.topic, one.is_same, bool(one.source.rows), one.failure) for one in found} == {
+        (copies["first"].topic, True, True, ""),
+        (copies["last"].topic, True, True, ""),
+        (copies["broken"].topic, False, False, found[-1].failure),
+    }
+    assert "the log holds no such offset by now" in found[-1].failure
+    assert lines == []
 
 
 def test_loss_on_a_compacted_target_is_not_excused_by_what_only_the_source_has(lab, spark):

@@ -13,20 +13,20 @@ LIMITS = Limits(in_flight_requests=5, request_bytes=8_000_000)
 def test_broker_that_throttles_gets_one_request_at_a_time_of_what_its_quota_takes_in_a_second() -> None:
     window = Window(LIMITS)
     assert (window.requests, window.bytes) == (5, 8_000_000)
-    window.answered(4_000_000, 20.0, 0.01)
+    window.answered(4_000_000, 20.0)
     assert (window.requests, window.bytes) == (1, 200_000)
-    window.answered(200_000, 500.0, 0.01)
+    window.answered(200_000, 500.0)
     assert (window.requests, window.bytes) == (1, 65_536)
 
 
 def test_everything_is_allowed_again_once_answers_come_without_a_throttle() -> None:
     window = Window(LIMITS)
-    window.answered(3_000_000, 1.0, 0.01)
-    window.answered(1_000_000, 0.0, 0.01)
+    window.answered(3_000_000, 1.0)
+    window.answered(1_000_000, 0.0)
     assert (window.requests, window.bytes) == (1, 6_000_000)
-    window.answered(1_000_000, 0.0, 0.01)
+    window.answered(1_000_000, 0.0)
     assert (window.requests, window.bytes) == (1, 8_000_000)
-    window.answered(1_000_000, 0.0, 0.01)
+    window.answered(1_000_000, 0.0)
     assert (window.requests, window.bytes) == (5, 8_000_000)
 
 
@@ -38,21 +38,34 @@ def test_who_gives_way_rests_after_an_answer_that_came_late_for_as_long_as_it_wa
         (1_000_000, 0.010, 0.0),
         (2_000_000, 0.020, 0.0),
         (1_000_000, 0.030, 0.020),
-        (500_000, 0.006, 0.001),
+        (10_000, 0.010, 0.0),  # none was answered sooner
+        (10_000, 0.012, 0.002),
         (1_000_000, 9.0, 0.5),
         (1_000_000, 0.010, 0.0),
     ):
-        window.answered(size, 0.0, took)
-        assert window.rest_seconds == pytest.approx(rest)
-    window.answered(1_000_000, 0.0, 0.030)
+        window.appended(size, took)
+        assert window.rest_seconds == pytest.approx(rest, abs=0.0001)
+    window.appended(1_000_000, 0.030)
     now[0] += 0.015
-    assert window.rest_seconds == pytest.approx(0.005)
+    assert window.rest_seconds == pytest.approx(0.005, abs=0.0001)
     now[0] += 1.0
     assert window.rest_seconds == 0.0
 
 
+def test_what_was_fast_once_is_forgotten() -> None:
+    window = Window(replace(LIMITS, niceness=1), clock=lambda: 0.0)
+    window.appended(1_000_000, 0.001)
+    rests = []
+    for _ in range(3000):
+        window.appended(1_000_000, 0.010)
+        rests.append(window.rest_seconds)
+    assert rests[0] == pytest.approx(0.009, abs=0.0001)
+    assert rests == sorted(rests, reverse=True)
+    assert rests[-1] == 0.0
+
+
 def test_who_gives_way_to_nobody_never_rests() -> None:
     window = Window(LIMITS)
-    window.answered(1_000_000, 0.0, 0.010)
-    window.answered(1_000_000, 0.0, 5.0)
+    window.appended(1_000_000, 0.010)
+    window.appended(1_000_000, 5.0)
     assert window.rest_seconds == 0.0

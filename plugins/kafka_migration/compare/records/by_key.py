@@ -21,14 +21,13 @@ from kafka_migration.compare.digests import SOURCE, TARGET, Digest
 from kafka_migration.compare.orders import Orders
 from kafka_migration.compare.placing import SourceSums, TargetSums
 from kafka_migration.compare.reader.client import Client
+from kafka_migration.compare.reading import CannotRead
 from kafka_migration.compare.record_digest import KEY_IS_NULL, VALUE_IS_NULL, ordered_hashes
-from kafka_migration.compare.records.compacted import BEHIND, NOT_MIRRORED, Stretch
+from kafka_migration.compare.records.compacted import BEHIND, NOT_MIRRORED, UNREAD, Digested, Stretch
 from kafka_migration.compare.request import PartitionRange
 from kafka_migration.compare.task import clients, in_turns, side_of
 
-#: The number of a partition in its job, a segment's, a side, and what that side holds of it.
-Digested = tuple[int, int, str, Digest]
-#: Arrays of records, of keys, or digests.
+#: Arrays of records, or of keys; or something :data:`Digested`.
 Found = Any
 
 RECORDS = np.dtype(
@@ -55,14 +54,13 @@ KEYS = np.dtype(
 """Of each key the newest place that either log has, and that the target has had, and the oldest that each side has."""
 _NOWHERE, _NEVER = -1, 2**63 - 1
 _MASK = 2**64 - 1
-#: Of what stands behind the pinned end, so many records are in memory at once.
-_AT_ONCE = 1_000_000
 
 
 def read(
     orders: Orders, stretches: Iterable[Stretch], segment_records: int, buckets: int
 ) -> Iterator[tuple[int, Found]]:
-    """What is found of ``stretches``; arrays go with the bucket that their keys are of. Raises CannotRead."""
+    """What is found of ``stretches``; arrays go with the bucket that their keys are of. What cannot be read is told in
+    place of a digest."""
     bounds = np.array([(bucket << 64) // buckets for bucket in range(1, buckets)], np.uint64)
     for one in _found(orders, stretches, segment_records):
         if isinstance(one, tuple):
@@ -77,37 +75,39 @@ def read(
 def _found(orders: Orders, stretches: Iterable[Stretch], segment_records: int) -> Iterator[Found]:
     with clients(orders.wires) as both:
         for stretch in stretches:
-            if stretch.behind:
-                yield from _behind(orders, both, stretch)
-            else:
-                yield from compared(stretch.tile, *_both(orders, both, stretch), segment_records)
+            try:
+                yield from (_behind if stretch.side else _both)(orders, both, stretch, segment_records)
+            except CannotRead as error:
+                yield (stretch.number, UNREAD, error.message), Digest()
 
 
-def _both(orders: Orders, both: dict[str, Client], stretch: Stretch) -> tuple[Any, Any]:
-    """The records of either side."""
-    tile, found = stretch.tile, ([np.empty(0, RECORDS)], [np.empty(0, RECORDS)])
-    sums = SourceSums(tile), TargetSums(tile)
+def _both(orders: Orders, both: dict[str, Client], stretch: Stretch, segment_records: int) -> Iterator[Found]:
+    """Both sides of a stretch, compared. Raises CannotRead."""
+    number, tile = stretch.number, stretch.tile
+    sums, found = (SourceSums(tile), TargetSums(tile)), ([np.empty(0, RECORDS)], [np.empty(0, RECORDS)])
     sides = [side_of(role, tile, both[role], orders) for role in (SOURCE, TARGET)]
     for which, records in in_turns(sides):
         sums[which].see(sides[which].attributes)
         mine, places, in_run = sums[which].place(records)
-        rows = rows_of(stretch.number, (SOURCE, TARGET)[which], mine, places)
+        rows = rows_of(number, (SOURCE, TARGET)[which], mine, places)
         rows["in_run"], rows["attributes"] = in_run, sums[which].digest().attributes
+        if not in_run.all():
+            # However many somebody else wrote there: no cleaner has to explain them.
+            yield merged([keys_of(rows[~in_run])])
+            yield from digests(rows[~in_run], np.zeros(int((~in_run).sum()), np.bool_), segment_records)
+            rows = rows[in_run]
         found[which].append(rows)
-    return np.concatenate(found[0]), np.concatenate(found[1])
+    yield from compared(tile, np.concatenate(found[0]), np.concatenate(found[1]), segment_records)
 
 
-def _behind(orders: Orders, both: dict[str, Client], stretch: Stretch) -> Iterator[Any]:
-    """The keys of what one side has behind the pinned end."""
-    role, (start, end), waiting = stretch.behind, stretch.span, [np.empty(0, KEYS)]
-    for _, records in in_turns([side_of(role, stretch.tile, both[role], orders, span=(start, end))]):
-        mine = records.between(start, end)
-        is_late = (mine.offsets >= stretch.tile.source_mirrored) & (role == SOURCE)
-        waiting.append(keys_of(rows_of(stretch.number, role, mine, np.where(is_late, NOT_MIRRORED, BEHIND))))
-        if sum(map(len, waiting)) > _AT_ONCE:
-            yield merged(waiting)
-            del waiting[1:]
-    yield merged(waiting)
+def _behind(orders: Orders, both: dict[str, Client], stretch: Stretch, _segment_records: int) -> Iterator[Found]:
+    """The keys of what one side has behind the pinned end. Raises CannotRead."""
+    span, found = (stretch.start, stretch.end), [np.empty(0, KEYS)]
+    for _, records in in_turns([side_of(stretch.side, stretch.tile, both[stretch.side], orders, span=span)]):
+        mine = records.between(*span)
+        is_late = (mine.offsets >= stretch.tile.source_mirrored) & (stretch.side == SOURCE)
+        found.append(keys_of(rows_of(stretch.number, stretch.side, mine, np.where(is_late, NOT_MIRRORED, BEHIND))))
+    yield merged(found)
 
 
 def rows_of(number: int, side: str, records: Columns, places: Any) -> Any:
@@ -146,18 +146,20 @@ def merged(parts: Sequence[Any]) -> Any:
 
 
 def compared(tile: PartitionRange, source: Any, target: Any, segment_records: int) -> Iterator[Found]:
-    """What all records of a stretch tell of their keys; the digests of those that are settled; those that are not."""
+    """Of the records of a stretch, which the map has there: what they tell of their keys, digests of what is settled, and
+    those that are not settled."""
     keys = merged([keys_of(source), keys_of(target)])
     yield keys
     for mine, other, may_lack in ((source, target, tile.target_compacted), (target, source, tile.compacted)):
         is_open, is_compacted = np.zeros(len(mine), np.bool_), np.zeros(len(mine), np.bool_)
         if may_lack:
-            alone = np.flatnonzero(mine["in_run"] & ~np.isin(mine["place"], other["place"]))
+            alone = np.flatnonzero(~np.isin(mine["place"], other["place"]))
             rows = mine[alone]
             is_compacted[alone] = ~rows["has_key"] | _is_older(rows, keys)
             is_open[alone] = ~is_compacted[alone]
         yield from digests(mine[~is_open], is_compacted[~is_open], segment_records)
-        yield np.sort(mine[is_open], order="key")
+        left = mine[is_open]
+        yield left[np.argsort(left["key"])]
 
 
 def settled(
@@ -212,4 +214,5 @@ def digests(rows: Any, is_compacted: Any, segment_records: int) -> Iterator[Dige
             compacted=end - start - len(counted),
             attributes=int(np.bitwise_or.reduce(rows["attributes"][start:end])),
         )
-        yield int(rows["number"][start]), int(segments[start]), SOURCE if rows["is_source"][start] else TARGET, digest
+        side = SOURCE if rows["is_source"][start] else TARGET
+        yield (int(rows["number"][start]), int(segments[start]), side), digest

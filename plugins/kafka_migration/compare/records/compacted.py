@@ -13,22 +13,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from operator import add
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafka_migration.compare.digests import SOURCE, TARGET, Digest, OnRead, SegmentOutcome
 from kafka_migration.compare.faults import reason_of
 from kafka_migration.compare.job import SHARES_PER_SLOT, Log
 from kafka_migration.compare.orders import RECORD, Orders
+from kafka_migration.compare.reading import LONG_SECONDS
 from kafka_migration.compare.request import PartitionRange, ValidationRequest
+from kafka_migration.compare.runs import Runs
 from kafka_migration.compare.segments import cut, parts, tiles
 from kafka_migration.domain.errors import ClusterUnreachable
+from kafka_migration.domain.hiding import hidden
 from kafka_migration.domain.spark_worker import keep_imports
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from kafka_migration.compare.records.by_key import Digested
 
 #: Of every record behind the pinned ends: newer than any place. And of those that only the source has had so far.
 BEHIND, NOT_MIRRORED = 2**62, 2**62 + 1
@@ -72,29 +74,26 @@ def is_explained(missing: Missing, seen: Seen, *, missing_on: str, now_ms: int, 
 
 #: Source offsets of the partitions that one job reads, at the least: so many as that every slot has some stretches.
 _WAVE_OFFSETS = 16_000_000
-#: Of what one task reads and keeps in memory, at the most, and what is worth a task.
-_MOST_OFFSETS, _LEAST_OFFSETS = 1_000_000, 20_000
+#: Of what one task reads and keeps in memory, at the most, and what is worth a task. And what a stretch costs besides.
+_MOST_OFFSETS, _LEAST_OFFSETS, _STRETCH_COST = 1_000_000, 20_000, 500
 _MOST_FAILURES = 24
+#: In place of a segment's number: the partition could not be read, and why is told in place of the side.
+UNREAD = -1
+
+#: The number of a partition in its job, a segment's (or :data:`UNREAD`), and a side; and what that side holds of it.
+Digested = tuple[tuple[int, int, str], Digest]
 
 
 class Stretch(NamedTuple):
     """Records that are read at once: those of both sides of ``tile``, which is of the partition with this ``number`` in
-    its job; or those of one side (``behind``) from the pinned end to the log end of that time, which count nowhere."""
+    its job; or, if there is a ``side``, those at its offsets ``start`` to ``end`` (not included), which are behind the
+    pinned end, and count nowhere."""
 
     number: int
     tile: PartitionRange
-    behind: str = ""
-
-    @property
-    def span(self) -> tuple[int, int]:
-        """Of those behind the pinned end: offsets from, and up to without."""
-        tile = self.tile
-        return (tile.source_end, tile.source_tail) if self.behind == SOURCE else (tile.target_end, tile.target_tail)
-
-    @property
-    def offsets(self) -> int:
-        start, end = self.span if self.behind else (self.tile.source_start, self.tile.source_end)
-        return end - start
+    side: str = ""
+    start: int = 0
+    end: int = 0
 
 
 def outcomes(
@@ -112,24 +111,37 @@ def outcomes(
     found: list[SegmentOutcome] = []
     tasks = SHARES_PER_SLOT * max(1, spark.sparkContext.defaultParallelism)
     waiting, failed = list(_waves(ranges, max(_WAVE_OFFSETS, tasks * _MOST_OFFSETS)))[::-1], 0
-    while waiting:
+    late: list[PartitionRange] = []
+    while waiting or late:
+        if not waiting:
+            # Everything else is read: now there is time to wait for a leader.
+            orders, waiting, late = replace(orders, seconds=LONG_SECONDS), [late], []
         wave = waiting.pop()
+        unread: dict[int, str] = {}
         try:
-            new = _read(spark, request, wave, orders, tasks)
+            new, unread = _read(spark, request, wave, orders, tasks)
         except Exception as error:
             reason = reason_of(error, secrets)
             failed += 1
             is_gone = failed >= _MOST_FAILURES or ClusterUnreachable.__name__ in reason
             if is_gone:
                 # The cluster is the trouble, not a partition, and each try may cost a minute.
-                wave += [range_ for other in waiting for range_ in other]
+                wave += [range_ for other in waiting for range_ in other] + late
                 waiting.clear()
+                late.clear()
             log(f"a read of {len(wave)} compacted partitions failed: {reason}")
             if len(wave) > 1 and not is_gone:
                 middle = len(wave) // 2
                 waiting += [wave[middle:], wave[:middle]]
                 continue
-            new = [orders.failure(tile, reason) for range_ in wave for tile in tiles(range_, request.segment_records)]
+            new, unread = [], dict.fromkeys(range(len(wave)), reason)
+        else:
+            if orders.seconds < LONG_SECONDS:
+                late += [wave[number] for number in unread]
+                unread = {}
+        for number, reason in unread.items():
+            why = hidden(reason, secrets)
+            new += [orders.failure(tile, why) for tile in tiles(wave[number], request.segment_records)]
         on_read(new)
         found += new
     return found
@@ -139,7 +151,7 @@ def _waves(ranges: Iterable[PartitionRange], most: int) -> Iterator[list[Partiti
     wave: list[PartitionRange] = []
     size = 0
     for range_ in ranges:
-        offsets = range_.source_end - range_.source_start
+        offsets = _offsets(range_)
         if wave and size + offsets > most:
             yield wave
             wave, size = [], 0
@@ -149,59 +161,75 @@ def _waves(ranges: Iterable[PartitionRange], most: int) -> Iterator[list[Partiti
         yield wave
 
 
+def _offsets(range_: PartitionRange) -> int:
+    """How much of it is read, about: of one side, and what is behind the pinned ends."""
+    pinned = max(range_.source_end - range_.source_start, range_.target_end - range_.target_start)
+    return pinned + sum(max(0, end - start) for _, start, end in _behind(range_))
+
+
+def _behind(range_: PartitionRange) -> tuple[tuple[str, int, int], ...]:
+    return (SOURCE, range_.source_end, range_.source_tail), (TARGET, range_.target_end, range_.target_tail)
+
+
 def _read(
     spark: SparkSession, request: ValidationRequest, ranges: Sequence[PartitionRange], orders: Orders, tasks: int
-) -> list[SegmentOutcome]:
+) -> tuple[list[SegmentOutcome], dict[int, str]]:
     """One job: its first stage compares what both logs hold at the same places, the second what only one of them holds
-    with all that they hold of its key. Keys are divided among the second's tasks by their hashes."""
+    with all that they hold of its key. Keys are divided among the second's tasks by their hashes. And which of
+    ``ranges``, by their place, could not be read, and why."""
     spark.sparkContext.setJobGroup(request.id, f"validation of {request.migration}: {len(ranges)} compacted partitions")
     work = _shares(ranges, tasks)
     kept_ms = [(range_.source_tombstones_ms, range_.target_tombstones_ms) for range_ in ranges]
     first, second = _tasks(orders, request.segment_records, len(work), kept_ms, int(time.time() * 1000))
-    rows = spark.sparkContext.parallelize(work, len(work)).flatMap(first)
-    digested: dict[tuple[int, int], dict[str, Digest]] = {}
-    for number, segment, side, digest in rows.partitionBy(len(work), int).mapPartitions(second).collect():
-        sides = digested.setdefault((number, segment), {})
-        sides[side] = sides.get(side, Digest()) + digest
+    told = spark.sparkContext.parallelize(work, len(work)).flatMap(first).partitionBy(len(work), int)
+    settled = told.mapPartitions(second).reduceByKey(add, min(len(work), tasks), lambda key: key[0] + key[1])
+    digested: dict[int, dict[int, dict[str, Digest]]] = {}
+    unread: dict[int, str] = {}
+    for (number, segment, side), digest in settled.collect():
+        if segment == UNREAD:
+            unread[number] = side
+        else:
+            digested.setdefault(number, {}).setdefault(segment, {})[side] = digest
     found = []
     for number, range_ in enumerate(ranges):
+        if number in unread:
+            continue
+        of_segment = digested.get(number, {})
         numbered = list(tiles(range_, request.segment_records))
-        known = {segment for segment, _ in numbered}
         end, target_end = range_.source_end, range_.target_end
         beyond = cut(range_, end, end, target_end, target_end)
         # Also records that the map has nowhere near: of no segment that was asked for.
-        for segment in sorted(segment for of, segment in digested if of == number and segment not in known):
-            numbered.append((segment, beyond))
+        numbered += [(segment, beyond) for segment in sorted(of_segment.keys() - {segment for segment, _ in numbered})]
         for segment, tile in numbered:
-            sides = digested.get((number, segment), {})
+            sides = of_segment.get(segment, {})
             found.append(SegmentOutcome.of(segment, tile, RECORD, source=sides.get(SOURCE), target=sides.get(TARGET)))
-    return found
+    return found, unread
 
 
 def _shares(ranges: Sequence[PartitionRange], tasks: int) -> list[list[Stretch]]:
     """What each task reads."""
-    total = sum(range_.source_end - range_.source_start for range_ in ranges)
-    most = min(_MOST_OFFSETS, max(_LEAST_OFFSETS, -(-total // tasks)))
+    most = min(_MOST_OFFSETS, max(_LEAST_OFFSETS, -(-sum(map(_offsets, ranges)) // tasks)))
     shares: list[list[Stretch]] = [[]]
     room = most
     for number, range_ in enumerate(ranges):
         for stretch in _stretches(number, range_, most):
-            if shares[-1] and stretch.offsets > room:
+            tile = stretch.tile
+            size = stretch.end - stretch.start if stretch.side else tile.source_end - tile.source_start
+            if shares[-1] and size > room:
                 shares.append([])
                 room = most
             shares[-1].append(stretch)
-            room -= stretch.offsets
+            room -= size + _STRETCH_COST
     return shares
 
 
 def _stretches(number: int, range_: PartitionRange, most: int) -> Iterator[Stretch]:
-    count = -(-(range_.source_end - range_.source_start) // most) or 1
-    for tile in parts(range_, count):
+    for tile in parts(range_, -(-(range_.source_end - range_.source_start) // most) or 1):
         yield Stretch(number, tile)
-    for side in (SOURCE, TARGET):
-        behind = Stretch(number, range_, behind=side)
-        if behind.span[0] < behind.span[1]:
-            yield behind
+    for side, start, end in _behind(range_):
+        alone = replace(range_, runs=Runs())
+        for at in range(start, end, most):
+            yield Stretch(number, alone, side, at, min(end, at + most))
 
 
 def _tasks(

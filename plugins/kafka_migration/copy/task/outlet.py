@@ -23,6 +23,8 @@ from kafka_migration.wire.produce_request import Appended
 _NOT_READY_SECONDS = 1.0
 _WINDOW_SECONDS, _LEAST_BYTES = 1.0, 64 * 1024
 _LONGEST_REST_SECONDS = 0.5
+#: By so much the best pace so far, and the shortest answer, count less with each answer: brokers change.
+_AGES = 1.001
 
 
 class Window:
@@ -34,25 +36,31 @@ class Window:
     for as long as all of what came before it is worth: by the quota's rate, minutes for a few requests of full size.
 
     A task with a niceness gives way to others at brokers, too, which know nothing of it: an answer that comes later
-    than by the best pace so far was waited for behind others, who are given as much time for themselves.
+    than by the best pace so far, and than the shortest one, was waited for behind others, who are given as much time
+    for themselves.
     """
 
     def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits, self._clock = limits, clock
         self.requests, self.bytes = limits.in_flight_requests, limits.request_bytes
-        self._pace, self._rests_until = math.inf, 0.0
+        self._pace = self._least = math.inf
+        self._rests_until = 0.0
 
     @property
     def rest_seconds(self) -> float:
         """For how long nothing is to be sent."""
         return max(0.0, self._rests_until - self._clock())
 
-    def answered(self, size: int, throttle_seconds: float, took_seconds: float) -> None:
-        """A request of ``size`` bytes was answered after so long, and the broker lets its client wait for so long."""
+    def appended(self, size: int, took_seconds: float) -> None:
+        """All of a request of ``size`` bytes was appended, and answered after so long."""
         if self._limits.niceness:
-            self._pace = min(self._pace, took_seconds / size)
-            late = took_seconds - self._pace * size
+            self._pace = min(self._pace * _AGES, took_seconds / size)
+            self._least = min(self._least * _AGES, took_seconds)
+            late = took_seconds - max(self._pace * size, self._least)
             self._rests_until = self._clock() + min(late, _LONGEST_REST_SECONDS)
+
+    def answered(self, size: int, throttle_seconds: float) -> None:
+        """A request of ``size`` bytes was answered, and the broker lets its client wait for so long."""
         if throttle_seconds > 0:
             self.requests = 1
             self.bytes = max(_LEAST_BYTES, min(self.bytes, int(size * _WINDOW_SECONDS / throttle_seconds)))
@@ -63,7 +71,8 @@ class Window:
 
 
 class Outlet:
-    """Sends what ``copies`` have ready, in their order, while ``lease`` lasts and as far as ``hold`` lets it."""
+    """Sends what ``copies`` have ready, in their order, while ``lease`` lasts and as far as ``hold`` lets it; without
+    any rest where it ``is_urgent``."""
 
     def __init__(
         self,
@@ -88,7 +97,7 @@ class Outlet:
         self._lost: Counter[int] = Counter()
         self._lands: dict[Append, float] = {}
         self._newest_throttle: dict[int, float] = {}
-        self.is_stale = False
+        self.is_stale = self.is_urgent = False
 
     def start(self) -> None:
         """See that every broker which leads something of ours has its coroutine."""
@@ -144,7 +153,7 @@ class Outlet:
                     return
                 in_flight = sum(1 for append in self._under_way if append.node == node)
                 request = {}
-                rest = window.rest_seconds
+                rest = 0.0 if self.is_urgent else window.rest_seconds
                 room = 0 if rest or self._throttled(node) else self.rate_limit.room(window.bytes)
                 # The clock is looked at last, and once more before each write to the socket.
                 if in_flight < window.requests and room and self.lease.holds:
@@ -225,8 +234,9 @@ class Outlet:
             lands = self.limits.closed_seconds
             if error is None:
                 now, size = time.monotonic(), sum(len(prepared.data) for prepared in waiting.values())
-                took = now - self._oldest_since.get(append.node, now)
-                self._windows[append.node].answered(size, throttle, took)
+                self._windows[append.node].answered(size, throttle)
+                if not throttle and not any(answer.error for answer in answers):
+                    self._windows[append.node].appended(size, now - self._oldest_since[append.node])
                 self._oldest_since[append.node], self._lost[append.node] = now, 0
                 self._newest_throttle[append.node] = throttle
             else:

@@ -146,7 +146,7 @@ class CopyTask:
         """Fetch no more, and for some seconds send what runs were written ahead for: dropped, it takes a fence, in
         each round of a backlog with gaps, and a producer has 32,766 of them (docs/mirror.md, Limits). So with what
         handlers have made: a slow one would handle the same records in each round."""
-        self.intake.is_closed = True
+        self.intake.is_closed = self.outlet.is_urgent = True
         began = time.monotonic()
         while not self.loop.ending and not self.rate_limit.is_paused:
             if time.monotonic() > began + (_URGENT_SECONDS if self._is_urgent else self.limits.flush_seconds):
@@ -232,7 +232,7 @@ class CopyTask:
         ends = ledger.unpack_ends(value["ends"]) if value["desired"] == Desired.DRAIN else {}
         if ends:
             # Within this round: producers may be fenced until it is done, and another round takes a second to begin.
-            self._drains = True
+            self._drains = self.outlet.is_urgent = True
             for tp, copy in self.copies.items():
                 copy.until = ends.get(tp, 0)
         elif self._drains or value["desired"] != Desired.RUN:
