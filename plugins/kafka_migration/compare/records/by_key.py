@@ -146,8 +146,8 @@ def merged(parts: Sequence[Any]) -> Any:
 
 
 def compared(tile: PartitionRange, source: Any, target: Any, segment_records: int) -> Iterator[Found]:
-    """Of the records of a stretch, which the map has there: what they tell of their keys, digests of what is settled, and
-    those that are not settled."""
+    """Of the records of a stretch, which the map has there: what they tell of their keys, the digests of those that are
+    settled, and those that are not."""
     keys = merged([keys_of(source), keys_of(target)])
     yield keys
     for mine, other, may_lack in ((source, target, tile.target_compacted), (target, source, tile.compacted)):
