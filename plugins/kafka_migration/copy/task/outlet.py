@@ -24,7 +24,7 @@ _NOT_READY_SECONDS = 1.0
 _WINDOW_SECONDS, _LEAST_BYTES = 1.0, 64 * 1024
 _LONGEST_REST_SECONDS = 0.5
 #: By so much the best pace so far, and the shortest answer, count less with each answer: brokers change.
-_AGES = 1.001
+_AGES = 1.0001
 
 
 class Window:
