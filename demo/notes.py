@@ -12,6 +12,7 @@ Below the run directory:
 
 import json
 import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,8 @@ def status_path(notes: Path) -> Path:
 def write_json(path: Path, value: object) -> None:
     """Replace a small file at once: a reader sees the old one or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f".{path.name}.{os.getpid()}")
+    # Two hooks at once are answered by two threads.
+    new = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
     new.write_text(json.dumps(value))
     new.replace(path)
 

@@ -1,5 +1,7 @@
 """The small files of a run, and what groups owe."""
 
+import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -61,3 +63,11 @@ def test_status_of_a_client_that_said_nothing_is_empty(tmp_path: Path) -> None:
     assert read_status(notes) == {}
     write_json(status_path(notes), {"processed": 3})
     assert read_status(notes) == {"processed": 3}
+
+
+def test_threads_that_replace_one_file_at_once_do_not_take_it_from_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda number: write_json(path, [number] * 1_000), range(400)))
+    assert len(set(json.loads(path.read_text()))) == 1
+    assert [one.name for one in tmp_path.iterdir()] == ["state.json"]
