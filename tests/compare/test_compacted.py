@@ -291,8 +291,8 @@ def test_tasks_settle_by_keys_what_the_rule_explains(stretches):
                     and may_be
                     and is_explained(missing, seen, missing_on=other, now_ms=LATER, tombstones_ms=kept[other])
                 )
-    kept_ms = [(it.source_tombstones_ms, it.target_tombstones_ms) for it in ranges]
-    settled = dict(by_key.settled(found, 1, kept_ms, LATER))
+    tombstones_ms = [(it.source_tombstones_ms, it.target_tombstones_ms) for it in ranges]
+    settled = dict(by_key.settled(found, 1, tombstones_ms, LATER))
     assert {key: bool(one.compacted) for key, one in settled.items()} == expected
     assert {(one.rows, one.compacted) for one in settled.values()} == {(1, 0), (0, 1)}
 

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from kafka_migration.compare.digests import SOURCE
 from kafka_migration.compare.orders import Orders
-from kafka_migration.compare.records import compacted as by_keys
+from kafka_migration.compare.records.compacted import outcomes
 from kafka_migration.compare.request import PartitionRange
 from kafka_migration.compare.result import Equality
 from kafka_migration.compare.runs import Runs
@@ -153,9 +153,8 @@ def test_compacted_partition_that_cannot_be_read_keeps_none_of_the_others_from_b
             ends = {"target_start": range_.target_start + shift, "target_end": range_.target_end + shift}
             ranges.append(dataclasses.replace(range_, **ends, runs=runs, compacted=True))
     asked, lines = request_of(ranges), list[str]()
-
     orders = Orders(level="record", committed=True, seconds=1.0, wires=lab.wires)
-    found = by_keys.outcomes(spark, asked, ranges, orders, log=lines.append)
+    found = outcomes(spark, asked, ranges, orders, log=lines.append)
     assert {(one.topic, one.is_same, bool(one.source.rows), one.failure) for one in found} == {
         (copies["first"].topic, True, True, ""),
         (copies["last"].topic, True, True, ""),

@@ -59,8 +59,8 @@ _MASK = 2**64 - 1
 def read(
     orders: Orders, stretches: Iterable[Stretch], segment_records: int, buckets: int
 ) -> Iterator[tuple[int, Found]]:
-    """What is found of ``stretches``; arrays go with the bucket that their keys are of. What cannot be read is told in
-    place of a digest."""
+    """What is found in ``stretches``, with its bucket: arrays are divided among ``buckets`` by their keys. A partition
+    that cannot be read has :data:`UNREAD` and the reason in place of a digest's segment and side."""
     bounds = np.array([(bucket << 64) // buckets for bucket in range(1, buckets)], np.uint64)
     for one in _found(orders, stretches, segment_records):
         if isinstance(one, tuple):
@@ -93,9 +93,9 @@ def _both(orders: Orders, both: dict[str, Client], stretch: Stretch, segment_rec
         rows["in_run"], rows["attributes"] = in_run, sums[which].digest().attributes
         if not in_run.all():
             # However many somebody else wrote there: no cleaner has to explain them.
-            yield merged([keys_of(rows[~in_run])])
-            yield from digests(rows[~in_run], np.zeros(int((~in_run).sum()), np.bool_), segment_records)
-            rows = rows[in_run]
+            foreign, rows = rows[~in_run], rows[in_run]
+            yield merged([keys_of(foreign)])
+            yield from digests(foreign, np.zeros(len(foreign), np.bool_), segment_records)
         found[which].append(rows)
     yield from compared(tile, np.concatenate(found[0]), np.concatenate(found[1]), segment_records)
 
@@ -122,7 +122,7 @@ def rows_of(number: int, side: str, records: Columns, places: Any) -> Any:
 
 
 def keys_of(rows: Any) -> Any:
-    """What each record tells of its key."""
+    """A row of :data:`KEYS` for each record."""
     keys, places = np.empty(len(rows), KEYS), rows["place"]
     keys["key"], keys["newest"] = rows["key"], places
     keys["newest_target"] = np.where(places <= BEHIND, places, _NOWHERE)
@@ -132,7 +132,7 @@ def keys_of(rows: Any) -> Any:
 
 
 def merged(parts: Sequence[Any]) -> Any:
-    """What all of ``parts`` (one at least) tell of each key, in the keys' order."""
+    """One row for each key of ``parts`` (at least one array), sorted by key."""
     every = np.concatenate(parts)
     every = every[np.argsort(every["key"], kind="stable")]
     starts = np.flatnonzero(np.append(True, every["key"][1:] != every["key"][:-1])[: len(every)])
@@ -146,8 +146,8 @@ def merged(parts: Sequence[Any]) -> Any:
 
 
 def compared(tile: PartitionRange, source: Any, target: Any, segment_records: int) -> Iterator[Found]:
-    """Of the records of a stretch, which the map has there: what they tell of their keys, the digests of those that are
-    settled, and those that are not."""
+    """Of the records of a stretch, all of which the offset map has: a row for each key, digests of the records that are
+    settled, and the records that are not."""
     keys = merged([keys_of(source), keys_of(target)])
     yield keys
     for mine, other, may_lack in ((source, target, tile.target_compacted), (target, source, tile.compacted)):
@@ -163,10 +163,10 @@ def compared(tile: PartitionRange, source: Any, target: Any, segment_records: in
 
 
 def settled(
-    found: Iterable[Found], segment_records: int, kept_ms: Sequence[tuple[int, int]], now_ms: int
+    found: Iterable[Found], segment_records: int, tombstones_ms: Sequence[tuple[int, int]], now_ms: int
 ) -> Iterator[Digested]:
     """The digests among ``found``, all that is known of some keys, and those of the records that were not settled.
-    ``kept_ms``: how long each partition's tombstones stay on the source, and on the target."""
+    ``tombstones_ms``: how long each partition's tombstones stay on the source, and on the target."""
     keys, records = [np.empty(0, KEYS)], [np.empty(0, RECORDS)]
     for one in found:
         if isinstance(one, tuple):
@@ -180,7 +180,7 @@ def settled(
     at, is_source = np.searchsorted(known["key"], rows["key"]), rows["is_source"]
     # Of the side that lacks it.
     oldest = np.where(is_source, known["oldest_target"][at], known["oldest_source"][at])
-    kept = np.array(kept_ms, np.int64)[rows["number"], is_source.astype(np.intp)]
+    kept = np.array(tombstones_ms, np.int64)[rows["number"], is_source.astype(np.intp)]
     age = now_ms - rows["time"]
     # A time that is yet to come does not show when it was written.
     is_gone_tombstone = rows["is_tombstone"] & ((age < 0) | (age >= kept)) & (oldest > rows["place"])

@@ -77,7 +77,7 @@ _WAVE_OFFSETS = 16_000_000
 #: Of what one task reads and keeps in memory, at the most, and what is worth a task. And what a stretch costs besides.
 _MOST_OFFSETS, _LEAST_OFFSETS, _STRETCH_COST = 1_000_000, 20_000, 500
 _MOST_FAILURES = 24
-#: In place of a segment's number: the partition could not be read, and why is told in place of the side.
+#: In place of a segment's number: the partition could not be read, and the reason stands in place of the side.
 UNREAD = -1
 
 #: The number of a partition in its job, a segment's (or :data:`UNREAD`), and a side; and what that side holds of it.
@@ -164,10 +164,11 @@ def _waves(ranges: Iterable[PartitionRange], most: int) -> Iterator[list[Partiti
 def _offsets(range_: PartitionRange) -> int:
     """How much of it is read, about: of one side, and what is behind the pinned ends."""
     pinned = max(range_.source_end - range_.source_start, range_.target_end - range_.target_start)
-    return pinned + sum(max(0, end - start) for _, start, end in _behind(range_))
+    return pinned + sum(max(0, end - start) for _, start, end in _tails(range_))
 
 
-def _behind(range_: PartitionRange) -> tuple[tuple[str, int, int], ...]:
+def _tails(range_: PartitionRange) -> tuple[tuple[str, int, int], ...]:
+    """Of each side, the offsets behind its pinned end: from, and up to without."""
     return (SOURCE, range_.source_end, range_.source_tail), (TARGET, range_.target_end, range_.target_tail)
 
 
@@ -179,10 +180,10 @@ def _read(
     ``ranges``, by their place, could not be read, and why."""
     spark.sparkContext.setJobGroup(request.id, f"validation of {request.migration}: {len(ranges)} compacted partitions")
     work = _shares(ranges, tasks)
-    kept_ms = [(range_.source_tombstones_ms, range_.target_tombstones_ms) for range_ in ranges]
-    first, second = _tasks(orders, request.segment_records, len(work), kept_ms, int(time.time() * 1000))
-    told = spark.sparkContext.parallelize(work, len(work)).flatMap(first).partitionBy(len(work), int)
-    settled = told.mapPartitions(second).reduceByKey(add, min(len(work), tasks), lambda key: key[0] + key[1])
+    tombstones_ms = [(range_.source_tombstones_ms, range_.target_tombstones_ms) for range_ in ranges]
+    first, second = _tasks(orders, request.segment_records, len(work), tombstones_ms, int(time.time() * 1000))
+    read = spark.sparkContext.parallelize(work, len(work)).flatMap(first).partitionBy(len(work), int)
+    settled = read.mapPartitions(second).reduceByKey(add, min(len(work), tasks), lambda key: key[0] + key[1])
     digested: dict[int, dict[int, dict[str, Digest]]] = {}
     unread: dict[int, str] = {}
     for (number, segment, side), digest in settled.collect():
@@ -226,14 +227,14 @@ def _shares(ranges: Sequence[PartitionRange], tasks: int) -> list[list[Stretch]]
 def _stretches(number: int, range_: PartitionRange, most: int) -> Iterator[Stretch]:
     for tile in parts(range_, -(-(range_.source_end - range_.source_start) // most) or 1):
         yield Stretch(number, tile)
-    for side, start, end in _behind(range_):
+    for side, start, end in _tails(range_):
         alone = replace(range_, runs=Runs())
         for at in range(start, end, most):
             yield Stretch(number, alone, side, at, min(end, at + most))
 
 
 def _tasks(
-    orders: Orders, segment_records: int, buckets: int, kept_ms: Sequence[tuple[int, int]], now_ms: int
+    orders: Orders, segment_records: int, buckets: int, tombstones_ms: Sequence[tuple[int, int]], now_ms: int
 ) -> tuple[Callable[[list[Stretch]], Iterable[Any]], Callable[[Iterable[Any]], Iterable[Digested]]]:
     """Of one job: what reads a share, and what settles all that is found of some keys."""
 
@@ -248,6 +249,6 @@ def _tasks(
     def second(found: Iterable[Any]) -> Iterable[Digested]:
         from kafka_migration.compare.records import by_key
 
-        return by_key.settled((one for _, one in found), segment_records, kept_ms, now_ms)
+        return by_key.settled((one for _, one in found), segment_records, tombstones_ms, now_ms)
 
     return first, second
