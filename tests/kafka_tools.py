@@ -125,7 +125,9 @@ def produce(servers: str, topic: str, records: Iterable[ToSend], **config: objec
 def produce_with(client: Mapping[str, str], topic: str, records: Iterable[ToSend], **config: object) -> None:
     """As `produce`, with librdkafka's properties of a client."""
     failures: list[object] = []
-    # Batches are as large as they may be, however slow this process is: the flush waits for no linger.
+    # Batches are as large as they may be, however slow this process is: the flush waits for no linger. It begins when
+    # the topic is known, as librdkafka then has handed all records to their partition: one by one, and a flush in
+    # between sends what is there.
     producer = confluent_kafka.Producer(
         {**client, "queue.buffering.max.messages": 2_000_000, "linger.ms": 60_000, **config}
     )
@@ -142,6 +144,7 @@ def produce_with(client: Mapping[str, str], topic: str, records: Iterable[ToSend
         )
         if count % 10_000 == 0:
             producer.poll(0)
+    producer.list_topics(topic, timeout=120)
     assert producer.flush(120) == 0
     assert not failures, failures[:3]
 
