@@ -63,10 +63,11 @@ def flood(here: str, there: str, topic: str, partitions: int, megabytes_per_seco
         }
     )
     value, began, sent, copied = b"x" * _HEAVY_VALUE_BYTES, time.perf_counter(), 0, 0
+    before = 0 if megabytes_per_second else _records(there, topic, partitions)
     while not over.is_set():
         if not megabytes_per_second and (sent - copied) * len(value) > _AHEAD_BYTES:
             producer.poll(_LOOK_SECONDS)
-            copied = _records(there, topic, partitions)
+            copied = _records(there, topic, partitions) - before
             continue
         if megabytes_per_second:
             ahead = sent * len(value) / (megabytes_per_second * _MEGABYTE) - (time.perf_counter() - began)
