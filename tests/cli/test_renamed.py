@@ -40,7 +40,7 @@ class Terminal:
             "lag_gate": {"threshold_records": 0, "samples": 2, "interval_seconds": 1, "deadline_seconds": 120},
             "cutover": {"rest_seconds": 1},
             "drain": {"window_seconds": 2, "deadline_seconds": 120},
-            "validation": {"level": "sampled", "sample": 1.0},
+            "validation": {"sample": 1.0},
         }
         path = self._folder / f"{name}.yaml"
         path.write_text(yaml.safe_dump(document | fields), encoding="utf-8")

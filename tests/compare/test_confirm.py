@@ -77,6 +77,20 @@ def test_a_hundredth_of_the_segments_is_chosen_and_of_every_kind_one() -> None:
     assert confirm.stretches(replace(request, sample=0.0), every) == []
 
 
+@pytest.mark.parametrize("seed", map(str, range(20)))
+def test_the_same_is_chosen_whatever_order_segments_came_in_and_a_large_topic_does_not_fill_it_alone(seed: str) -> None:
+    request = _request(*(_range(n, 50) for n in range(10)), seed=seed)
+    every = _outcomes(request)
+    assert confirm.stretches(request, every) == confirm.stretches(request, every[::-1])
+    every = [replace(every[0], topic=f"small-{n}") for n in range(3)] + every
+    assert len({one.topic for one in confirm.stratified(random.Random(seed), every, 5)}) == 4
+
+
+def test_kinds_count_for_more_than_the_size() -> None:
+    every = [replace(one, traits=1 << one.segment) for one in _outcomes(_request(_range(0, 8)))]
+    assert sorted(one.segment for one in confirm.stratified(random.Random(1), every, 3)) == list(range(8))
+
+
 def test_what_was_left_out_is_not_asked_of_spark() -> None:
     request = _request(_range(0, 1, left_out=((0, SIZE),)), _range(1, 1, target_left_out=((SHIFT, SIZE),)))
     every = [replace(one, traits=1 << one.partition) for one in _outcomes(request)]

@@ -18,8 +18,6 @@ from kafka_migration.compare.explain.result import Fault
 from kafka_migration.compare.launch import Expectations
 from kafka_migration.compare.request import ValidationRequest
 from kafka_migration.compare.result import Equality, ValidationResult
-from kafka_migration.domain import levels
-from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.kafka.cluster import Cluster
 from kafka_migration.kafka.connections import ClusterConnection
@@ -105,21 +103,18 @@ def _agrees(_summary: Path, _directory: Path, _environ: Mapping[str, str]) -> Ex
 def test_rerun_after_one_percent_of_new_records_reads_three_percent_of_the_bytes_at_most(
     source_cluster, target_cluster, spark, tmp_path, monkeypatch
 ):
-    # There are no twenty segments here to draw from.
-    monkeypatch.setattr(levels, "_LEAST_SAMPLE", 1)
     clusters, topic = (source_cluster, target_cluster), f"reruns-{uuid.uuid4().hex[:8]}"
 
     def sent() -> int:
         return sum(bytes_sent(cluster, topic) for cluster in clusters)
 
     with bench(source_cluster.bootstrap_servers, target_cluster.bootstrap_servers, {topic: 4}) as link:
-        it = Mirrored(link, spark, tmp_path, segment_records=20_000, level="sampled")
+        it = Mirrored(link, spark, tmp_path, segment_records=20_000, level="batch")
         it.write(160_000)
         before = sent()
-        it.validate(level=Level.BATCH)
+        it.validate()
         whole = sent() - before
         assert whole > 2 * 160_000 * 500, "both sides were read"
-        it.validate()  # the sample that was not drawn yet
         it.write(1_600)
         before = sent()
         again = it.validate()
@@ -128,11 +123,11 @@ def test_rerun_after_one_percent_of_new_records_reads_three_percent_of_the_bytes
         assert again.totals.source_records == again.totals.target_records == 161_600
         assert [sum(segment.kept for segment in p.segments) for p in again.partitions] == [2, 2, 2, 2]
         read_at = {segment.level for p in again.partitions for segment in p.segments if not segment.kept}
-        assert read_at == {"batch", "both"}
+        assert read_at == {"batch"}
         before = sent()
         it.validate()
         assert sent() == before, "nothing is new"
-        whole_again = it.validate(level=Level.BATCH, full=True)
+        whole_again = it.validate(full=True)
         assert [(p.source, p.target) for p in again.partitions] == [
             (p.source, p.target) for p in whole_again.partitions
         ]

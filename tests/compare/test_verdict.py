@@ -12,7 +12,6 @@ from kafka_migration.compare.digests import (
     DigestReport,
     ReadFailure,
     SegmentDigest,
-    SegmentOutcome,
 )
 from kafka_migration.compare.request import PartitionRange, ValidationRequest
 from kafka_migration.compare.result import Difference, Equality, PartitionResult, ValidationResult, worst
@@ -220,20 +219,6 @@ def test_segment_that_could_not_be_read_is_expired_only_where_something_expired(
     digests = {at: one for at, one in RIGHT.items() if at != 1}
     found = _judge(_request(), digests, digests, source_start=starts, failures=(failure,))
     assert [segment.verdict for segment in found.segments] == [EQUAL, verdict, EQUAL]
-
-
-def test_segment_whose_second_reading_failed_is_not_equal() -> None:
-    request = _request()
-    segments = [
-        SegmentDigest(side=side, topic="topic", partition=0, segment=at, digest=digest)
-        for side in (SOURCE, TARGET)
-        for at, digest in RIGHT.items()
-    ]
-    second = SegmentOutcome.of(1, request.ranges[0], "record", failure="out of range")
-    report = DigestReport(id=request.id, segments=tuple(segments), failures=(), seconds=1.0, second=(second,))
-    (it,) = judge(request, report, {TP: 0})
-    assert [segment.verdict for segment in it.segments] == [EQUAL, INCONCLUSIVE, EQUAL]
-    assert "not read at record level: out of range" in it.detail
 
 
 def test_foreign_record_is_no_expiry_though_the_source_expired_meanwhile() -> None:

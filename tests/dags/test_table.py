@@ -127,20 +127,19 @@ def test_rows_by_wave_are_neighbours():
 
 
 #: Of the plan below.
-DIGEST = "sha256:f84fe6e2c7e0671ce1d59bd4e8dc237575f471de88d08332f3603b3f8e4259a6"
+DIGEST = "sha256:88135b124f9f824ea5135e43b37ada7a62c1040eebb94de1f1ac43fd5ed6092a"
 
 
-def plan_with(*, validation: dict[str, str] | None = None, **producers: object) -> Plan:
+def plan_with(**producers: object) -> Plan:
     topics = {"include": ["shop"]}
     fields: dict[str, object] = {"version": 1, "name": "shop", "source": "a", "target": "b", "topics": topics}
-    fields |= {"validation": validation} if validation else {}
     return restore_plan({**fields, **({"producers": {"fence": {"probe": "c"}, **producers}} if producers else {})})
 
 
 def test_plan_without_the_step_for_producers_has_the_rows_that_it_had():
-    plan = plan_with(validation={"level": "sampled"})
+    plan = plan_with()
     assert workflow(plan) == STEPS
-    # As it was before plans could have this, and while this level was the default.
+    # As it was before plans could have this.
     assert (plan.digest, "producers" in plan.snapshot()) == (DIGEST, False)
     assert workflow(plan_with(switch_seconds=50)) == STEPS
 

@@ -6,10 +6,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from kafka_migration.compare.digests import Digest
 from kafka_migration.compare.explain.result import Fault
 from kafka_migration.compare.launch import Expectations
-from kafka_migration.compare.result import Equality, PartitionResult, SegmentResult, ValidationResult
+from kafka_migration.compare.result import Equality, PartitionResult, ValidationResult
 from kafka_migration.compare.verdict import foreign
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
@@ -51,7 +50,7 @@ def test_clean_run_that_the_expectations_contradict_is_a_false_alarm():
         empty = PartitionEnds(start=0, end=0)
         partitions = (replace(foreign(TopicPartition("t", 0), empty), verdict=Equality.EQUAL),)
         result = ValidationResult(
-            id="1", migration="m", at="", segment_records=1, partitions=partitions, seconds=1.0, level=Level.SAMPLED
+            id="1", migration="m", at="", segment_records=1, partitions=partitions, seconds=1.0, level=Level.RECORD
         )
         said = Validation(result=result, expectations=Expectations(success=not failed, failed=failed), folder=Path())
         assert said.result.verdict is Equality.EQUAL
@@ -64,19 +63,8 @@ def test_clean_run_that_the_expectations_contradict_is_a_false_alarm():
     assert (found.alarms, found.wrong) == (1, ["run 1: the suite says freshness"])
 
 
-def _said(verdict: Equality, contradiction: str = "") -> PartitionResult:
-    segment = SegmentResult(
-        segment=0,
-        start=0,
-        end=1,
-        expected=1,
-        source=Digest(rows=1),
-        target=Digest(rows=1),
-        verdict=verdict,
-        contradiction=contradiction,
-    )
-    empty = foreign(TopicPartition("t", 0), PartitionEnds(start=0, end=1))
-    return replace(empty, verdict=verdict, segments=(segment,))
+def _said(verdict: Equality) -> PartitionResult:
+    return replace(foreign(TopicPartition("t", 0), PartitionEnds(start=0, end=1)), verdict=verdict)
 
 
 def test_levels_that_say_different_things_of_a_fault_are_a_contradiction() -> None:
@@ -87,12 +75,11 @@ def test_levels_that_say_different_things_of_a_fault_are_a_contradiction() -> No
     for results, contradictions in (
         (agreed, 0),
         ({**agreed, Level.RECORD: {0: _said(Equality.EQUAL)}}, 1),
-        ({**agreed, Level.SAMPLED: {0: _said(Equality.DIFFERENT, "record level finds no difference here")}}, 1),
     ):
         found = Faults()
         faulty._judge(found, copy, results)
         assert (found.contradictions, found.faults) == (contradictions, 1)
-        assert found.detected == (0 if Level.RECORD in results and results[Level.RECORD][0].verdict == "EQUAL" else 1)
+        assert found.detected == 1 - contradictions
     found = Faults()
     faulty._judge(found, control, agreed)
     assert (found.controls, found.control_alarms, found.faults, found.is_good) == (1, 1, 0, False)

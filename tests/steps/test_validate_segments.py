@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from kafka_migration.compare.digests import Digest, DigestReport, ReadFailure, SegmentOutcome, from_line, to_line
+from kafka_migration.compare.digests import Digest, DigestReport, SegmentOutcome, from_line, to_line
 from kafka_migration.compare.request import ValidationRequest
 from kafka_migration.compare.result import Equality
 from kafka_migration.compare.segments import expected_records
 from kafka_migration.compare.verdict import outcomes_of
-from kafka_migration.domain import levels
 from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.offset_map import OffsetMap, Run
@@ -54,12 +53,6 @@ class Remembering(Lab):
 @pytest.fixture
 def lab(tmp_path) -> Remembering:
     return Remembering(reports=tmp_path / "reports")
-
-
-@pytest.fixture
-def small_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One segment at the least: there are no twenty here to draw from."""
-    monkeypatch.setattr(levels, "_LEAST_SAMPLE", 1)
 
 
 def test_second_validation_reads_nothing_of_what_was_equal_and_gives_the_same_digests(lab):
@@ -211,120 +204,6 @@ def test_what_was_read_before_the_job_died_is_not_read_again(lab, monkeypatch):
     assert [one.source for one in found.result.partitions] == [one.source for one in whole.result.partitions]
 
 
-def _second(request: ValidationRequest, report: DigestReport, target: Digest) -> DigestReport:
-    first = outcomes_of(request, report)[0]
-    again = replace(first, level="record", source=Digest(rows=first.source.rows, total=9, ordered=9), target=target)
-    return replace(report, second=(again,))
-
-
-def test_levels_that_agree_are_equal_and_the_segment_says_both(lab):
-    lab.topic("orders")
-    lab.answer = lambda request, report: _second(request, report, Digest(rows=SEGMENT, total=9, ordered=9))
-    found = lab.validate()
-    assert found.verdict is EQUAL
-    assert [segment.level for segment in found.result.partitions[0].segments] == ["both", "batch", "batch"]
-    assert [segment.level for segment in lab.validate().result.partitions[0].segments] == ["both", "batch", "batch"]
-    assert len(lab.asked) == 1
-
-
-@pytest.mark.parametrize(
-    ("target", "verdict", "words"),
-    [
-        (
-            Digest(rows=SEGMENT, total=8, ordered=9),
-            DIFFERENT,
-            "record level finds a difference that batch level does not",
-        ),
-        (Digest(rows=SEGMENT - 1, total=8, ordered=9), DIFFERENT, "record level finds a difference"),
-    ],
-)
-def test_difference_that_only_the_second_level_finds_is_a_difference(lab, target, verdict, words):
-    lab.topic("orders")
-    lab.answer = lambda request, report: _second(request, report, target)
-    found = lab.validate()
-    assert found.verdict is verdict
-    assert words in found.result.partitions[0].detail
-    lab.answer = lambda _, report: report
-    lab.validate()
-    assert lab.read == [(0, SEGMENT, 0, SEGMENT + 3)], "it is not kept"
-
-
-@pytest.mark.usefixtures("small_sample")
-def test_second_level_that_could_not_read_leaves_the_segment_inconclusive(lab):
-    lab.topic("orders")
-
-    def failing(request: ValidationRequest, report: DigestReport) -> DigestReport:
-        first = outcomes_of(request, report)[0]
-        return replace(report, second=(replace(first, level="record", failure="no such jar"),))
-
-    lab.answer = failing
-    found = lab.validate()
-    assert found.verdict is Equality.INCONCLUSIVE
-    assert "not read at record level: no such jar" in found.result.partitions[0].detail
-
-    for answer, again in ((failing, 1), (lambda _, report: report, 1)):
-        # One of those that were found equal is drawn anew, however often its sample cannot be read.
-        lab.answer = answer
-        found = lab.validate()
-        assert len(lab.asked[-1].twice) == again
-        assert sum(range_.records for range_ in lab.asked[-1].ranges) <= SEGMENT
-    assert found.verdict is EQUAL
-    asked = len(lab.asked)
-    assert lab.validate().verdict is EQUAL
-    assert len(lab.asked) == asked, "now it is settled"
-
-
-@pytest.mark.usefixtures("small_sample")
-def test_sample_that_a_killed_run_never_read_is_drawn_from_what_it_left(lab, monkeypatch):
-    lab.topic("orders", partitions=3)
-    _validate_until_killed(lab, monkeypatch, segments=9)
-    lab.validate()
-    (drawn,) = lab.asked[-1].twice
-    (it,) = lab.asked[-1].ranges
-    assert (it.topic, it.partition, it.source_start // SEGMENT) == drawn
-    assert it.source_end - it.source_start <= SEGMENT
-
-
-@pytest.mark.usefixtures("small_sample")
-def test_drawn_segment_that_cannot_be_read_is_drawn_again(lab, monkeypatch):
-    lab.topic("orders")
-    _validate_until_killed(lab, monkeypatch, segments=3)
-
-    def unreadable(request: ValidationRequest, report: DigestReport) -> DigestReport:
-        ((topic, partition, segment),) = request.twice
-        failure = ReadFailure(topic=topic, partition=partition, reason="no leader", segment=segment)
-        return replace(report, segments=(), failures=(failure,))
-
-    lab.answer = unreadable
-    assert lab.validate().verdict is Equality.INCONCLUSIVE
-    assert not any(kept["settled"] for mine in lab.segments.all().values() for kept in mine.values())
-    lab.answer = lambda _, report: report
-    assert lab.validate().verdict is EQUAL
-    assert [len(request.twice) for request in lab.asked[1:]] == [1, 1]
-
-
-@pytest.mark.usefixtures("small_sample")
-def test_what_was_read_at_batch_level_alone_has_its_sample_drawn_later(lab):
-    lab.topic("orders", partitions=3)
-    lab.validate(level=Level.BATCH)
-    lab.validate(level=Level.BATCH)
-    assert len(lab.asked) == 1, "that level needs none"
-    lab.validate()
-    ((topic, partition, segment),) = lab.asked[-1].twice
-    (it,) = lab.asked[-1].ranges
-    assert (it.topic, it.partition, it.source_start // SEGMENT) == (topic, partition, segment)
-    assert it.source_end - it.source_start <= SEGMENT
-    lab.validate()
-    assert len(lab.asked) == 2, "now it is settled"
-
-
-def test_what_was_read_record_by_record_needs_no_sample(lab):
-    lab.topic("orders")
-    lab.validate(level=Level.RECORD)
-    lab.validate()
-    assert len(lab.asked) == 1
-
-
 @dataclass
 class Mapped:
     """A map of two runs. Between them the source has a marker at ``marker``, and the target one more."""
@@ -368,8 +247,8 @@ def test_segment_that_was_kept_without_a_hash_of_its_map_is_read_once_more(lab):
 def test_level_is_the_plans_unless_another_is_asked_for(lab):
     lab.topic("orders")
     lab.validate()
-    lab.validate(level=Level.RECORD, full=True)
-    assert [request.level for request in lab.asked] == [Level.SAMPLED, Level.RECORD]
+    lab.validate(level=Level.BATCH, full=True)
+    assert [request.level for request in lab.asked] == [Level.RECORD, Level.BATCH]
     assert lab.asked[0].seed != lab.asked[1].seed
 
 

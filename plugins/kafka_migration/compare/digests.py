@@ -228,21 +228,15 @@ class ReadFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DigestReport:
-    """The answer to the request with this ``id``. A segment has digests or a failure; without records, neither.
-
-    ``second`` are readings at record level of segments that were read at batch level before.
-    """
+    """The answer to the request with this ``id``. A segment has digests or a failure; without records, neither."""
 
     id: str
     segments: tuple[SegmentDigest, ...]
     failures: tuple[ReadFailure, ...]
     seconds: float
-    second: tuple[SegmentOutcome, ...] = ()
 
     @classmethod
-    def of(
-        cls, id: str, outcomes: Iterable[SegmentOutcome], *, seconds: float, second: Iterable[SegmentOutcome] = ()
-    ) -> DigestReport:
+    def of(cls, id: str, outcomes: Iterable[SegmentOutcome], *, seconds: float) -> DigestReport:
         found = list(outcomes)
         return cls(
             id=id,
@@ -258,7 +252,6 @@ class DigestReport:
                 if one.failure
             ),
             seconds=seconds,
-            second=tuple(second),
         )
 
     def by_partition(self) -> dict[tuple[TopicPartition, str], dict[int, Digest]]:
@@ -279,5 +272,4 @@ class DigestReport:
             segments=tuple(SegmentDigest(**{**one, "digest": Digest(**one["digest"])}) for one in value["segments"]),
             failures=tuple(ReadFailure(**failure) for failure in value["failures"]),
             seconds=value["seconds"],
-            second=tuple(SegmentOutcome.from_dict(outcome) for outcome in value.get("second", ())),
         )

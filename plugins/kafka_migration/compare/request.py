@@ -185,10 +185,10 @@ class ValidationRequest:
 
     ``isolation`` is how the source is read: as the mirror does. The target is always read uncommitted, since whatever
     stands there must be explained. ``segment_records``: a segment is the records whose source offset, divided by it,
-    gives the same whole number. ``ranges`` may hold several of a partition, in order. ``sample`` is the
-    share of what is read twice (:mod:`kafka_migration.validation.job`), ``seed`` what chooses it; segments of ``twice``
-    (topic, partition, number) the level ``sampled`` reads twice in any case. ``target_names``: what the side called
-    target calls topics that it has another name for, and ``source_names`` likewise.
+    gives the same whole number. ``ranges`` may hold several of a partition, in order. ``sample`` is the share of
+    segments of which Spark's Kafka source reads a stretch, too (:mod:`kafka_migration.compare.records.confirm`),
+    ``seed`` what chooses them. ``target_names``: what the side called target calls topics that it has another name for,
+    and ``source_names`` likewise.
     """
 
     id: str
@@ -198,10 +198,9 @@ class ValidationRequest:
     segment_records: int
     ranges: tuple[PartitionRange, ...]
     isolation: str = "read_committed"
-    level: Level = Level.SAMPLED
+    level: Level = Level.RECORD
     sample: float = 0.05
     seed: str = ""
-    twice: tuple[tuple[str, int, int], ...] = ()
     source_names: Mapping[str, str] = field(default_factory=dict)
     target_names: Mapping[str, str] = field(default_factory=dict)
 
@@ -223,9 +222,9 @@ class ValidationRequest:
     def _renamed(self) -> dict[str, Mapping[str, str]]:
         return {"source_names": self.source_names, "target_names": self.target_names}
 
-    def by_record(self, range_: PartitionRange) -> bool:
-        """Whether ``range_`` is compared at record level alone."""
-        return self.level is Level.RECORD or range_.by_key or range_.handler is not None
+    def read_level(self, range_: PartitionRange) -> Level:
+        """At which level ``range_`` is compared."""
+        return Level.RECORD if range_.by_key or range_.handler is not None else self.level
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only."""
@@ -240,7 +239,6 @@ class ValidationRequest:
             "level": str(self.level),
             "sample": self.sample,
             "seed": self.seed,
-            "twice": [list(place) for place in self.twice],
             **{name: dict(names) for name, names in self._renamed().items() if names},
             "ranges": [range_.as_dict() for range_ in self.ranges],
         }
@@ -253,7 +251,6 @@ class ValidationRequest:
                 f"a validation request of format {value.get('format')}, this version knows {FORMAT}",
                 remedy="run `validate` and its Spark job from the same version",
             )
-        rest = {key: item for key, item in value.items() if key not in ("format", "ranges", "twice")}
+        rest = {key: item for key, item in value.items() if key not in ("format", "ranges")}
         ranges = tuple(PartitionRange.from_dict(range_) for range_ in value["ranges"])
-        twice = tuple((topic, partition, segment) for topic, partition, segment in value["twice"])
-        return cls(**{**rest, "level": Level(rest["level"])}, ranges=ranges, twice=twice)
+        return cls(**{**rest, "level": Level(rest["level"])}, ranges=ranges)

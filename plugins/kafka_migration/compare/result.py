@@ -57,10 +57,9 @@ class SegmentResult:
     """One segment of a partition: source offsets ``start`` to ``end`` (not included), and both sides' digests.
 
     ``expected`` is how many records the offset map has there, ``target_start`` and ``target_end`` where it has them.
-    ``level`` is how it was read: "batch", "record", or "both". ``failure`` is why it could not be, if not empty.
-    ``contradiction`` is what the second level found, where both do not agree. ``kept``: nothing of it was read this
-    time, since an earlier validation found it equal, and it stands as it stood then. ``read_at`` is when the
-    oldest part of it was read (ISO-8601, UTC), if that was not this time.
+    ``level`` is how it was read: "batch" or "record". ``failure`` is why it could not be, if not empty. ``kept``:
+    nothing of it was read this time, since an earlier validation found it equal, and it stands as it stood then.
+    ``read_at`` is when the oldest part of it was read (ISO-8601, UTC), if that was not this time.
     """
 
     segment: int
@@ -74,7 +73,6 @@ class SegmentResult:
     target_end: int = 0
     level: str = ""
     failure: str = ""
-    contradiction: str = ""
     kept: bool = False
     read_at: str = ""
 
@@ -107,7 +105,6 @@ class SegmentResult:
             return f"not read: {self.failure}"
         source, target, differ = self.source, self.target, self.differences
         parts = {
-            self.contradiction: bool(self.contradiction),
             f"{self.missing} missing on the target": self.missing > 0,
             f"{self.extra} more on the target": self.extra > 0,
             f"{target.misplaced} where the offset map has none": target.misplaced > 0,

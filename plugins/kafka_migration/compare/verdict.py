@@ -96,12 +96,12 @@ def outcomes_of(request: ValidationRequest, report: DigestReport) -> list[Segmen
                 SegmentOutcome.of(
                     number,
                     tile,
-                    "record" if request.by_record(range_) else "batch",
+                    request.read_level(range_),
                     source=source.get(number),
                     target=target.get(number),
                 )
             )
-    return [*outcomes, *report.second]
+    return outcomes
 
 
 def not_compared(tp: TopicPartition, source_start: int, source_end: int, reason: str, *, lag: int) -> PartitionResult:
@@ -175,48 +175,12 @@ def _unread(range_: PartitionRange, reason: str, start_now: int) -> PartitionRes
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of one segment: both sides as they were read now, ``second`` at record level after batch level, and
-    what was ``kept`` from before."""
+    """What is known of one segment: both sides as they were read now, and what was ``kept`` from before."""
 
     source: Digest = field(default_factory=Digest)
     target: Digest = field(default_factory=Digest)
     failure: str = ""
     kept: Kept | None = None
-    second: SegmentOutcome | None = None
-
-    def level(self, *, by_record: bool) -> str:
-        """How it was read: "batch", "record", or "both"."""
-        kept = self.kept
-        if kept is not None and kept.whole:
-            return kept.level
-        if self.second is not None and (kept is None or kept.level != "batch"):
-            return "both"
-        return "record" if by_record else "batch"
-
-    def contradiction(self) -> tuple[Equality, str]:
-        """Where the second level does not agree with the first: a verdict, and why."""
-        source, target, second = self.source, self.target, self.second
-        if second is None:
-            return Equality.EQUAL, ""
-        if second.failure:
-            return Equality.INCONCLUSIVE, f"not read at record level: {second.failure}"
-        # Attributes are of headers alone, and count by themselves.
-        first_is_same, second_is_same = (
-            is_same(one.source, replace(one.target, attributes=0)) for one in (self, second)
-        )
-        if first_is_same != second_is_same:
-            return Equality.DIFFERENT, (
-                "record level finds a difference that batch level does not:"
-                f" {second.source.rows} records of the source, {second.target.rows} of the target,"
-                f" {second.target.misplaced} of them where the offset map has none"
-                if first_is_same
-                else "record level finds no difference here, batch level does"
-            )
-        counts = (source.rows, target.rows + target.compacted)
-        others = (second.source.rows, second.target.rows + second.target.compacted)
-        if counts[1] != others[1] or (counts[0] != others[0] and not (target.compacted or second.target.compacted)):
-            return Equality.INCONCLUSIVE, f"batch level counts {counts} records, record level {others}"
-        return Equality.EQUAL, ""
 
 
 def _known(report: DigestReport, kept: AllKept) -> Mapping[TopicPartition, Mapping[int, _Known]]:
@@ -230,8 +194,6 @@ def _known(report: DigestReport, kept: AllKept) -> Mapping[TopicPartition, Mappi
     for failure in report.failures:
         if failure.segment is not None:
             found[TopicPartition(failure.topic, failure.partition)][failure.segment].failure = failure.reason
-    for outcome in report.second:
-        found[outcome.tp][outcome.segment].second = outcome
     for tp, segments in kept.items():
         for segment, before in segments.items():
             found[tp][segment].kept = before
@@ -250,8 +212,9 @@ def _compare(
         segment = _segment(range_, number, tile, expected.get(number, 0), one)
         if number in expected or one.failure or segment.source.rows or segment.target.rows:
             # Not an empty stretch of the target that no source offset belongs to.
-            segment = replace(segment, level=one.level(by_record=request.by_record(range_)))
-            segments.append(_judged(segment, start_now, *one.contradiction(), begins=range_.source_start))
+            level = one.kept.level if one.kept and one.kept.whole else request.read_level(range_)
+            verdict = _verdict(segment, start_now, begins=range_.source_start)
+            segments.append(replace(segment, level=level, verdict=verdict))
     return _result(
         range_,
         tuple(segments),
@@ -308,19 +271,7 @@ def _compacted(segments: Sequence[SegmentResult]) -> str:
     )
 
 
-def _judged(
-    segment: SegmentResult, start_now: int, other: Equality, contradiction: str, *, begins: int
-) -> SegmentResult:
-    verdict = _verdict(segment, start_now, begins)
-    if contradiction and verdict is not Equality.EXPIRED:
-        is_expired = segment.start < start_now and verdict is Equality.EQUAL
-        verdict = Equality.EXPIRED if is_expired else worst((verdict, other))
-        return replace(segment, verdict=verdict, contradiction=contradiction)
-    return replace(segment, verdict=verdict)
-
-
-def _verdict(segment: SegmentResult, start_now: int, begins: int) -> Equality:
-    """Of what was read first."""
+def _verdict(segment: SegmentResult, start_now: int, *, begins: int) -> Equality:
     if segment.failure:
         # What expired may have ended the reading of its neighbours, too: they are read again with what is left.
         return Equality.EXPIRED if begins < start_now else Equality.INCONCLUSIVE

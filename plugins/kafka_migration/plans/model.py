@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     Discriminator,
     Field,
     SerializerFunctionWrapHandler,
@@ -46,6 +47,11 @@ from kafka_migration.plans.places import APPROVALS_CONNECTION
 from kafka_migration.plans.producers import Producers
 from kafka_migration.plans.schemas import Schemas
 from kafka_migration.plans.waves import Waves
+
+
+def _level(value: Any) -> Any:
+    # Of earlier versions: batch level, and record level on a sample.
+    return "record" if value == "sampled" else value
 
 
 def _cron(text: str) -> str:
@@ -239,15 +245,13 @@ class Validation(PlanModel):
     """Records of a partition that are digested together: how closely a difference is located. What was found equal is
     kept by segment, and not read again."""
 
-    level: Literal["batch", "record", "sampled"] = "record"
+    level: Annotated[Literal["batch", "record"], BeforeValidator(_level)] = "record"
     """How closely both clusters are compared: record, every record by a reader that shares no code with the mirror;
-    batch, batches by their bytes; sampled, batch on everything, and record on a random sample of segments and on every
-    one that differs."""
+    batch, batches by their bytes."""
 
     sample: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.05
-    """The share of segments that the level sampled reads at both levels, 20 at the least, or all if there are fewer. At
-    level record, the share of those of which Spark's own Kafka source reads a stretch once more, at most a hundredth. 0
-    for none."""
+    """At level record, the share of segments of which Spark's own Kafka source reads a stretch once more, at most a
+    hundredth. 0 for none."""
 
     reread_seconds: Seconds = 604_800.0
     """Segments that were found equal longer ago than this many seconds are read again."""

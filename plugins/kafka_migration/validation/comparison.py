@@ -69,7 +69,6 @@ class Comparison:
             ranges = with_tails(self.ctx, ranges)
             self._compare(attempt, ranges)
             ranges = self._vanished(attempt, ranges)
-        self.segments.settle()
         beside = foreign_partitions(self.ctx, {tp.topic for tp in self._results})
         self._results |= {tp: foreign(tp, ends) for tp, ends in beside.items()}
         partitions = tuple(self._results[tp] for tp in sorted(self._results))
@@ -99,7 +98,6 @@ class Comparison:
             level=self.level,
             sample=plan.sample,
             seed=self.id,
-            twice=chosen.twice,
             source_names=other_names(ctx.origin, topics),
             target_names=other_names(ctx.destination, topics),
         )

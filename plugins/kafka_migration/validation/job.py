@@ -12,7 +12,6 @@ batch      batches as bytes, decoded only where both sides' differ in structure
            (:mod:`kafka_migration.compare.batches`)
 record     every record, and a little of it once more by Spark's own Kafka source
            (:mod:`kafka_migration.compare.records.confirm`)
-sampled    batch level everywhere; record level again where that found a difference, and on a random share of segments
 =========  ===========================================================================================================
 
 Both are read by a reader that shares no code with the mirror (:mod:`kafka_migration.compare.reader.side`). Compacted
@@ -24,34 +23,30 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import random
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafka.errors import KafkaError
 
 from kafka_migration.compare import job as reading
-from kafka_migration.compare.digests import SOURCE, TARGET, DigestReport, OnRead, SegmentOutcome, to_line
+from kafka_migration.compare.digests import SOURCE, TARGET, DigestReport, OnRead, to_line
 from kafka_migration.compare.orders import BATCH, RECORD, Orders, Wires
 from kafka_migration.compare.reading import SHORT_SECONDS
 from kafka_migration.compare.records.compacted import outcomes
 from kafka_migration.compare.records.confirm import DISAGREE, confirmed
 from kafka_migration.compare.records.spark_source import Connections
-from kafka_migration.compare.request import PartitionRange, ValidationRequest
-from kafka_migration.compare.segments import cut
+from kafka_migration.compare.request import ValidationRequest
 from kafka_migration.compare.session import open_session
 from kafka_migration.copy.package import ship, ship_handlers
 from kafka_migration.copy.session import close_session
 from kafka_migration.domain.errors import BadInput, MigrationError
-from kafka_migration.domain.levels import Level, sample_size, stratified
-from kafka_migration.domain.listing import listed
+from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.kafka.connections import ClusterConnection
 from kafka_migration.kafka.lookup import find_connection
@@ -161,15 +156,6 @@ def run(
     others = [range_ for range_ in request.ranges if range_.handler is None and not range_.by_key]
     first = RECORD if request.level is Level.RECORD else BATCH
     found = read(others, orders[first], on_read=on_read) if others else []
-    second: list[SegmentOutcome] = []
-    if request.level is Level.SAMPLED:
-        chosen = sample(found, seed=request.seed, share=request.sample, twice=frozenset(request.twice))
-        if chosen:
-            shown = listed(f"{one.tp} {one.start}..{one.end}" for one in chosen)
-            log(
-                f"reading {len(chosen)} of {len(found)} segments again, record by record (seed {request.seed}): {shown}"
-            )
-            second = read(_ranges_of(request, chosen), orders[RECORD], on_read=on_read)
     if handled:
         found += read(handled, orders[RECORD], on_read=on_read)
     if by_key:
@@ -183,7 +169,7 @@ def run(
             on_read([replace(one, failure=one.failure or DISAGREE) for one in agreed] if wrong else doubted)
         found = [*(one for one in found if one.level != RECORD), *agreed]
     seconds = round(time.monotonic() - began, 3)
-    return DigestReport.of(request.id, found, seconds=seconds, second=second)
+    return DigestReport.of(request.id, found, seconds=seconds)
 
 
 def _leaders(request: ValidationRequest, wires: Wires) -> dict[TopicPartition, int]:
@@ -194,40 +180,3 @@ def _leaders(request: ValidationRequest, wires: Wires) -> dict[TopicPartition, i
     with suppress(MigrationError, KafkaError), clients({SOURCE: wires[SOURCE]}, seconds=_LEADER_SECONDS) as found:
         return found[SOURCE].leaders({range_.topic for range_ in request.ranges}, _LEADER_SECONDS)
     return {}
-
-
-def sample(
-    outcomes: Sequence[SegmentOutcome], *, seed: str, share: float, twice: Collection[tuple[str, int, int]] = ()
-) -> list[SegmentOutcome]:
-    """Which of ``outcomes`` are read again at record level: those that differ, those of ``twice``, and a random share
-    of the others, 20 at the least, in which every trait of batches and, as far as it reaches, every topic is. The same
-    ``seed`` chooses the same, whatever order they came in."""
-    must: list[SegmentOutcome] = []
-    others: list[SegmentOutcome] = []
-    for outcome in sorted(outcomes, key=attrgetter("place")):
-        if outcome.failure:
-            continue
-        if not outcome.is_same or (outcome.topic, outcome.partition, outcome.segment) in twice:
-            must.append(outcome)
-        elif outcome.source.rows:
-            others.append(outcome)
-    chosen = stratified(
-        random.Random(seed),
-        others,
-        sample_size(len(others), share),
-        topic=lambda outcome: outcome.topic,
-        traits=lambda outcome: outcome.traits,
-    )
-    return sorted([*must, *chosen], key=attrgetter("place"))
-
-
-def _ranges_of(request: ValidationRequest, chosen: Sequence[SegmentOutcome]) -> list[PartitionRange]:
-    whole: dict[TopicPartition, list[PartitionRange]] = {}
-    for range_ in request.ranges:
-        whole.setdefault(range_.tp, []).append(range_)
-    return [
-        cut(range_, one.start, one.end, one.target_start, one.target_end)
-        for one in chosen
-        for range_ in whole[one.tp]
-        if range_.source_start <= one.start and one.end <= range_.source_end
-    ]

@@ -5,15 +5,10 @@ topics' ids, and the leader epochs that both logs had when their ends were pinne
 the offset map has something else for it, the topic has another handler, either log was truncated beneath it since (its
 epoch ends before the segment by now), it is too old, or a person asks for everything. The newest segment is kept as far
 as it reaches: a later validation goes on behind it, since digests add up. One that is not equal is always read again.
-
-The level sampled rests on its sample. So what was found equal by its bytes is settled only once a sample of it has been
-read, too; of what a run of level batch left, or one that was killed before, or could not read its sample, the next one
-draws a sample anew.
 """
 
 from __future__ import annotations
 
-import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -25,7 +20,7 @@ from kafka_migration.compare.request import PartitionRange, ValidationRequest
 from kafka_migration.compare.result import Equality
 from kafka_migration.compare.segments import cut, places_hash, split_bounds, tiles
 from kafka_migration.compare.verdict import Kept, outcomes_of
-from kafka_migration.domain.levels import Level, sample_size, stratified
+from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -34,12 +29,9 @@ if TYPE_CHECKING:
     from kafka_migration.migration.context import Context
 
 _PROGRESS_SECONDS = 2.0
-BATCH = "batch"
 
 Ids = Mapping[str, Sequence[str | None]]
 Epochs = Mapping[TopicPartition, "EpochEnd"]
-#: A segment's partition and number.
-Place = tuple[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +40,7 @@ class Stored:
 
     From ``start`` on it was compared as ``source`` and ``target`` have it, and from ``since`` on before its beginning
     expired. ``places`` is a hash of the offset map between its bounds; ``ids`` and ``epochs`` are the topic's ids and
-    the logs' leader epochs, on source and target. ``settled``: no sample of it needs to be read any more.
+    the logs' leader epochs, on source and target.
     """
 
     ids: list[str | None]
@@ -64,17 +56,15 @@ class Stored:
     target: Digest
     verdict: str
     level: str
-    settled: bool
     epochs: list[int]
-    traits: int
     at: str
     run: str
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Stored:
-        """What was kept, by this version or an older one, which had neither coverage nor samples; one without a hash of
-        its places is read once more."""
-        older = {"since": value["start"], "places": "", "settled": True, "traits": 0, "run": ""}
+        """What was kept, by this version or an older one, which had no coverage; one without a hash of its places is
+        read once more."""
+        older = {"since": value["start"], "places": "", "run": ""}
         names = {member.name for member in fields(cls)}
         known = {name: item for name, item in {**older, **value}.items() if name in names}
         return cls(**{**known, "source": Digest(**value["source"]), "target": Digest(**value["target"])})
@@ -107,12 +97,10 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """Ranges to read, and what of the segments is kept instead. ``twice`` are segments (topic, partition, number) that
-    the sample must hold."""
+    """Ranges to read, and what of the segments is kept instead."""
 
     ranges: tuple[PartitionRange, ...]
     kept: Mapping[TopicPartition, Mapping[int, Kept]]
-    twice: tuple[tuple[str, int, int], ...] = ()
 
     @property
     def kept_segments(self) -> int:
@@ -129,9 +117,6 @@ class Segments:
     def __init__(self, ctx: Context, ids: Ids, *, run: str, full: bool, level: Level) -> None:
         self._ctx, self._ids, self._run, self._full, self._level = ctx, ids, run, full, level
         self._size = ctx.plan.validation.segment_records
-        self._share = ctx.plan.validation.sample if level is Level.SAMPLED else 0.0
-        self._twice: tuple[tuple[str, int, int], ...] = ()
-        self._is_short = False
         #: On source and target, of each log its leader epoch, and the one before.
         self._epochs: tuple[tuple[Epochs, Epochs], ...] = ()
         self._ranges: dict[TopicPartition, PartitionRange] = {}
@@ -140,7 +125,7 @@ class Segments:
         self._values: dict[TopicPartition, dict[int, Stored]] = {}
         #: All that earlier validations kept of these topics, however old, also of what has expired since.
         self._earlier: dict[TopicPartition, dict[int, Stored]] = {}
-        self._done: set[tuple[TopicPartition, int, str]] = set()
+        self._done: set[tuple[TopicPartition, int]] = set()
         self._expected = self._read = self._pairs = 0
         self._began = self._shown = 0.0
         #: Is given segments as soon as they certainly differ, and are kept as such.
@@ -158,7 +143,7 @@ class Segments:
         self._expected = sum(1 for range_ in to_read for _ in tiles(range_, self._size))
         self._read, self._pairs, self._began = 0, 0, self._ctx.clock.monotonic()
         kept = {range_.tp: self._kept[range_.tp] for range_ in ranges}
-        return Chosen(ranges=tuple(to_read), kept=kept, twice=self._twice)
+        return Chosen(ranges=tuple(to_read), kept=kept)
 
     def compared_before(self, tp: TopicPartition, low: int, high: int) -> int:
         """How many source offsets from ``low`` up to, and without, ``high`` earlier validations found equal."""
@@ -185,7 +170,6 @@ class Segments:
         }
         if not self._full:
             self._values = self._standing(tps)
-            self._twice = self._drawn()
 
     def _standing(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, dict[int, Stored]]:
         """Segments that were found equal, recently enough, of topics and logs that are still the same."""
@@ -204,7 +188,7 @@ class Segments:
         return (
             self._is_of_now(tp, stored)
             and stored.segment_records == self._size
-            and not (self._level is Level.RECORD and stored.level == BATCH)
+            and not (self._level is Level.RECORD and stored.level == Level.BATCH)
             and datetime.fromisoformat(stored.at) >= oldest
         )
 
@@ -222,29 +206,6 @@ class Segments:
             for tp, number in [(tp, number) for tp, mine in numbers.items() for number in mine]:
                 if not known[tp][number].ends_within(ends.get(tp), side):
                     del known[tp][number]
-
-    def _drawn(self) -> tuple[tuple[str, int, int], ...]:
-        """A sample of what stands, but is not settled; it does not stand any more."""
-        loose = sorted(self._loose())
-        drawn = stratified(
-            random.Random(self._run),
-            loose,
-            sample_size(len(loose), self._share),
-            topic=lambda place: place[0].topic,
-            traits=lambda place: self._values[place[0]][place[1]].traits,
-        )
-        for tp, number in drawn:
-            del self._values[tp][number]
-        return tuple((tp.topic, tp.partition, number) for tp, number in sorted(drawn))
-
-    def _loose(self) -> dict[Place, Stored]:
-        """What was found equal, and is not settled."""
-        return {
-            (tp, number): stored
-            for tp, mine in self._values.items()
-            for number, stored in mine.items()
-            if stored.is_equal and not stored.settled
-        }
 
     def _cut(self, range_: PartitionRange) -> tuple[dict[int, Kept], list[PartitionRange]]:
         """What of a range is kept, and the stretches between that are to be read."""
@@ -286,27 +247,18 @@ class Segments:
     def report(self, request: ValidationRequest, report: DigestReport) -> None:
         """Keep what only the report has, where nobody read the job's output meanwhile."""
         self.found(outcomes_of(request, report))
-        self._is_short |= bool(report.failures) or any(outcome.failure for outcome in report.second)
-
-    def settle(self) -> None:
-        """All was read that was to be read: what is equal needs no sample any more, unless some of it could not be."""
-        if self._is_short or self._ctx.dry_run or not self._share:
-            return
-        if loose := self._loose():
-            self._ctx.segments.record({place: asdict(replace(one, settled=True)) for place, one in loose.items()})
 
     def found(self, outcomes: Iterable[SegmentOutcome]) -> None:
         """Keep what was found, unless it was kept before, and show how far it is. What cannot be read after all, though
         it was kept, is not equal."""
         outcomes = list(outcomes)
-        self._doubt([one for one in outcomes if one.failure and (one.tp, one.start, one.level) in self._done])
-        new = [outcome for outcome in outcomes if (outcome.tp, outcome.start, outcome.level) not in self._done]
+        self._doubt([one for one in outcomes if one.failure and (one.tp, one.start) in self._done])
+        new = [outcome for outcome in outcomes if (outcome.tp, outcome.start) not in self._done]
         self._keep_all([outcome for outcome in new if not outcome.failure])
         self._show_progress(new)
 
     def _keep_all(self, read: Sequence[SegmentOutcome]) -> None:
-        self._done |= {(outcome.tp, outcome.start, outcome.level) for outcome in read}
-        # One after the other: the second level of a segment rests on what the first has found.
+        self._done |= {(outcome.tp, outcome.start) for outcome in read}
         stored = [(outcome, self._keep(outcome)) for outcome in read if outcome.tp in self._ranges]
         if stored and not self._ctx.dry_run:
             self._ctx.segments.record({(outcome.tp, outcome.segment): asdict(value) for outcome, value in stored})
@@ -335,16 +287,12 @@ class Segments:
         known = self._values.setdefault(tp, {})
         before, kept = known.get(outcome.segment), self._kept.get(tp, {}).get(outcome.segment)
         stored = self._alone(outcome)
-        if before is not None and outcome.level != BATCH and (tp, outcome.start, BATCH) in self._done:
-            stored = _at_second_level(stored, before, kept)
-        elif before is not None and kept is not None:
+        if before is not None and kept is not None:
             stored = _behind(stored, before, kept)
         known[outcome.segment] = replace(
             stored,
             since=self._compared_since(outcome, stored.start),
             places=places_hash(range_.runs.clip(stored.start, outcome.end)),
-            settled=range_.by_key or stored.level != BATCH,
-            traits=outcome.traits | (0 if before is None else before.traits),
         )
         return known[outcome.segment]
 
@@ -366,12 +314,10 @@ class Segments:
             target=outcome.target,
             verdict=str(Equality.EQUAL if is_same else Equality.DIFFERENT),
             level=outcome.level,
-            settled=False,
             epochs=[
                 _epoch_of(outcome.tp, bound, epochs)
                 for bound, epochs in zip((outcome.end, outcome.target_end), self._epochs, strict=True)
             ],
-            traits=outcome.traits,
             at=self._ctx.stamp(),
             run=self._run,
         )
@@ -386,11 +332,10 @@ class Segments:
     # -- how far it is ----------------------------------------------------------------------------------------
 
     def _show_progress(self, new: Sequence[SegmentOutcome]) -> None:
-        first = [one for one in new if one.level == BATCH or (one.tp, one.start, BATCH) not in self._done]
-        self._read += len(first)
-        self._pairs += sum(max(outcome.source.rows, outcome.target.rows) for outcome in first)
+        self._read += len(new)
+        self._pairs += sum(max(outcome.source.rows, outcome.target.rows) for outcome in new)
         now = self._ctx.clock.monotonic()
-        if not first or (now - self._shown < _PROGRESS_SECONDS and self._read < self._expected):
+        if not new or (now - self._shown < _PROGRESS_SECONDS and self._read < self._expected):
             return
         self._shown = now
         seconds = max(now - self._began, 1e-6)
@@ -422,22 +367,6 @@ def _stands(range_: PartitionRange, tile: PartitionRange, stored: Stored, at: in
         return False
     low, high = split_bounds(range_, end)
     return low <= stored.target_end <= high and places_hash(range_.runs.clip(at, end)) == stored.places
-
-
-def _at_second_level(stored: Stored, before: Stored, kept: Kept | None) -> Stored:
-    """Read at record level, after ``before`` was read at batch level just now: it adds no records."""
-    is_whole = before.start == stored.start or (kept is not None and kept.level != BATCH)
-    return replace(
-        stored,
-        start=before.start,
-        target_start=before.target_start,
-        records=before.records,
-        source=before.source,
-        target=before.target,
-        verdict=stored.verdict if before.is_equal else str(Equality.DIFFERENT),
-        level="both" if is_whole else BATCH,
-        at=before.at,
-    )
 
 
 def _behind(stored: Stored, before: Stored, kept: Kept) -> Stored:

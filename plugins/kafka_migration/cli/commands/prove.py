@@ -29,7 +29,7 @@ def validate(
     ] = None,
     level: Annotated[
         Level | None,
-        typer.Option(help="How closely: batch, record, or sampled. (default: the plan's level)", show_default=False),
+        typer.Option(help="How closely: batch or record. (default: the plan's level)", show_default=False),
     ] = None,
     full: Annotated[
         bool,

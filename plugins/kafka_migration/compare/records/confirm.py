@@ -7,6 +7,7 @@ where their digests are not the same, one of them is wrong, so the segment is no
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
@@ -19,7 +20,6 @@ from kafka_migration.compare.records.spark_source import Connections, digests
 from kafka_migration.compare.request import PartitionRange, ValidationRequest
 from kafka_migration.compare.segments import cut, split_bounds
 from kafka_migration.domain.hiding import hidden
-from kafka_migration.domain.levels import stratified
 from kafka_migration.domain.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -83,8 +83,6 @@ def stretches(request: ValidationRequest, outcomes: Sequence[SegmentOutcome]) ->
         chance,
         able,
         max(1, round(share * len(able))),
-        topic=lambda one: one.topic,
-        traits=lambda one: one.traits,
     )
     ranges: dict[TopicPartition, list[PartitionRange]] = {}
     for range_ in request.ranges:
@@ -100,6 +98,28 @@ def stretches(request: ValidationRequest, outcomes: Sequence[SegmentOutcome]) ->
             # Spark's source would read what is left out, too: it may be damaged.
             found.append(stretch)
     return found
+
+
+def stratified(chance: random.Random, outcomes: Sequence[SegmentOutcome], size: int) -> list[SegmentOutcome]:
+    """``size`` of ``outcomes``, drawn by ``chance``: every trait that any of them has is in the sample, if need be in
+    more than ``size``, and the topics take turns, so that a large one does not fill it alone."""
+    waiting: dict[str, list[SegmentOutcome]] = {}
+    chosen: list[SegmentOutcome] = []
+    covered = 0
+    for one in chance.sample(outcomes, len(outcomes)):
+        if one.traits & ~covered:
+            covered |= one.traits
+            chosen.append(one)
+        else:
+            waiting.setdefault(one.topic, []).append(one)
+    seen = {one.topic for one in chosen}
+    turns = deque(sorted(waiting, key=lambda name: name in seen))
+    while len(chosen) < size and turns:
+        name = turns.popleft()
+        chosen.append(waiting[name].pop())
+        if waiting[name]:
+            turns.append(name)
+    return chosen
 
 
 def _stretch(whole: PartitionRange, one: SegmentOutcome, chance: random.Random) -> PartitionRange:
