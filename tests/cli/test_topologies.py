@@ -170,6 +170,7 @@ def test_records_reach_every_cluster_where_they_belong_once_and_in_order(
     for name, topics in expected.items():
         for topic, origin in topics.items():
             copied, original = scene.rows(name, topic), origins[origin]
+            print(f"{topology}: {topic} on {name}: {sum(map(len, copied)):,} of {sum(map(len, original)):,}")
             assert [[row.without_offset() for row in rows] for rows in copied] == [
                 [row.without_offset() for row in rows] for rows in original
             ], f"{topic} on {name}"
