@@ -6,6 +6,7 @@ import random
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -230,7 +231,7 @@ def test_shares_of_a_wave_are_about_equal_whatever_segments_are(reading, monkeyp
     assert len(found) == PARTITIONS * -(-SEGMENTS * SIZE // segment_records)
     for wave in waves:
         sizes = [sum(tile.source_end - tile.source_start for _, tile in share) for share in wave]
-        assert max(sizes) <= 1.5 * statistics.median(sizes)
+        assert max(sizes) <= 1.25 * statistics.median(sizes)
 
 
 def test_slots_are_asked_for_again_with_each_wave(reading, monkeypatch):
@@ -241,6 +242,22 @@ def test_slots_are_asked_for_again_with_each_wave(reading, monkeypatch):
     # The first two are small: nothing is known yet.
     sizes = sorted(len(wave) for wave in waves)  # two are under way at once: which is noted first is chance
     assert (sizes[:3], sizes[-1]) == ([1, 1, 4], 20)
+
+
+def test_leaders_take_turns_with_the_parts_of_their_segments_too(reading, monkeypatch):
+    monkeypatch.setattr(job, "_MOST_BYTES", 4_000)
+    monkeypatch.setattr(job, "_LEAST_BYTES", 1)
+
+    def obey(_orders: Orders, tiles: Sequence[Tile]) -> Answer:
+        outcomes = [_found([tile], size=tile[1].source_end - tile[1].source_start).outcomes[0] for tile in tiles]
+        return Answer(outcomes=outcomes)
+
+    ranges = _ranges(partitions=3, segments=6)
+    leaders = {range_.tp: range_.partition for range_ in ranges}
+    _, waves = reading(obey, ranges, segment_records=20_000, leaders=leaders)
+    for shares in sorted(waves, key=len)[2:]:
+        concerned = [{tile.partition for _, tile in share} for share in shares]
+        assert all(one != other for one, other in pairwise(concerned))
 
 
 @pytest.mark.parametrize("seed", range(10))

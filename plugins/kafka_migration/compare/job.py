@@ -41,10 +41,8 @@ SHARES_PER_SLOT = 4
 _WAVES_AT_ONCE = 2
 #: Of a share, on one side: half a minute of work at the most, and no less than is worth a task.
 _MOST_BYTES, _LEAST_BYTES = 256 << 20, 16 << 20
-#: By such a part a share may be larger than it should be; with so much less it is full.
+#: By such a part a share may be larger than it should be before a segment is cut; with so much less it is full.
 _UNEVEN = 0.2
-#: A segment is cut if it is so many times as large as a share.
-_CUT = 1.5
 #: As far as nothing was read of a topic.
 _BYTES_AN_OFFSET = 1000.0
 #: After so many failed jobs the cluster is the trouble, not a segment.
@@ -71,9 +69,9 @@ def run(
 ) -> list[SegmentOutcome]:
     """Every segment of ``ranges``, compared as ``orders`` have it. Never raises for what cannot be read: that is in its
     outcome. ``on_read`` is called with segments as soon as their wave ends."""
-    return _Work(spark, request, orders, secrets, on_read, log).all_of(
-        in_turns([tile for range_ in ranges for tile in tiles(range_, request.segment_records)], leaders or {})
-    )
+    leaders = leaders or {}
+    every = in_turns([tile for range_ in ranges for tile in tiles(range_, request.segment_records)], leaders)
+    return _Work(spark, request, orders, len({*leaders.values()}), secrets, on_read, log).all_of(every)
 
 
 def in_turns(every: Iterable[Tile], leaders: Leaders) -> list[Tile]:
@@ -139,12 +137,13 @@ class _Work:
         spark: SparkSession,
         request: ValidationRequest,
         orders: Orders,
+        leaders: int,
         secrets: Collection[str],
         on_read: OnRead,
         log: Log,
     ) -> None:
-        self._spark, self._request, self._orders, self._secrets = spark, request, orders, secrets
-        self._on_read, self._log = on_read, log
+        self._spark, self._request, self._orders, self._leaders = spark, request, orders, leaders
+        self._secrets, self._on_read, self._log = secrets, on_read, log
         self._found: list[SegmentOutcome] = []
         self._waiting: deque[_Part] = deque()
         self._again: deque[list[list[_Part]]] = deque()
@@ -222,10 +221,11 @@ class _Work:
                 continue
             weight, room = self._weight(part), most - size
             if weight > room + _UNEVEN * most:
-                # Batches that a cut goes through are compared by their records, which takes longer.
-                if weight > _CUT * most and (rest := self._cut(part, room / weight)):
+                # Batches that a cut goes through are compared by their records: two of each.
+                if rest := self._cut(part, room / weight):
                     part, weight = rest[0], room
-                    self._waiting.appendleft(rest[1])
+                    # Behind those of the other leaders: each has something to do.
+                    self._waiting.insert(max(0, self._leaders - 1), rest[1])
                 elif share:
                     self._waiting.appendleft(part)
                     shares.append(share)
