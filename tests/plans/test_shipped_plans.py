@@ -11,6 +11,7 @@ import yaml
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 
+from kafka_migration.domain.levels import Level
 from kafka_migration.plans.load import (
     SCHEMA_FILE,
     load_plan,
@@ -143,4 +144,7 @@ def test_plan_that_uses_nothing_new_has_the_digest_that_it_always_had() -> None:
 
 def test_plan_of_an_earlier_version_that_asks_for_a_sample_is_read_and_everything_is_compared() -> None:
     text = "version: 1\nname: reference\nsource: kafka_source\ntarget: kafka_target\ntopics: {include: [orders]}\n"
-    assert parse_plan(f"{text}validation: {{level: sampled}}\n") == parse_plan(text)
+    plan = parse_plan(f"{text}validation: {{level: sampled}}\n")
+    assert Level(plan.validation.level) is Level.RECORD
+    # Runs that are in flight, approvals and mirrors know it again.
+    assert Snapshot.take(plan).digest == "sha256:5f78577a1de6427d7842b44d08e88bbdcb75ac83720a00d30732ad60fd358509"

@@ -244,6 +244,18 @@ def test_segment_that_was_kept_without_a_hash_of_its_map_is_read_once_more(lab):
         assert (len(lab.asked), lab.read) == (2, [(0, SEGMENT, 0, SEGMENT + 3)])
 
 
+@pytest.mark.parametrize(("level", "asked"), [("both", 1), ("batch", 2)])
+def test_what_an_earlier_version_kept_at_both_levels_stands_and_what_it_kept_at_one_is_read_again(lab, level, asked):
+    (tp,) = lab.topic("orders")
+    lab.validate()
+    for number, one in lab.segments.of(tp).items():
+        lab.segments.record({(tp, number): {**one, "level": level, "settled": True, "traits": 16}})
+    found = lab.validate()
+    assert found.verdict is EQUAL
+    assert {segment.level for segment in found.result.partitions[0].segments} == {"record"}
+    assert len(lab.asked) == asked
+
+
 def test_level_is_the_plans_unless_another_is_asked_for(lab):
     lab.topic("orders")
     lab.validate()

@@ -71,7 +71,8 @@ def run(
     outcome. ``on_read`` is called with segments as soon as their wave ends."""
     leaders = leaders or {}
     every = in_turns([tile for range_ in ranges for tile in tiles(range_, request.segment_records)], leaders)
-    return _Work(spark, request, orders, len({*leaders.values()}), secrets, on_read, log).all_of(every)
+    count = len({leaders.get(tile.tp, -1) for _, tile in every})
+    return _Work(spark, request, orders, count, secrets, on_read, log).all_of(every)
 
 
 def in_turns(every: Iterable[Tile], leaders: Leaders) -> list[Tile]:
@@ -225,7 +226,7 @@ class _Work:
                 if rest := self._cut(part, room / weight):
                     part, weight = rest[0], room
                     # Behind those of the other leaders: each has something to do.
-                    self._waiting.insert(max(0, self._leaders - 1), rest[1])
+                    self._waiting.insert(self._leaders - 1, rest[1])
                 elif share:
                     self._waiting.appendleft(part)
                     shares.append(share)

@@ -19,7 +19,7 @@ from kafka_migration.domain.offset_map import OffsetMap
 from kafka_migration.domain.skips import Skip
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
 
-FORMAT = 7
+FORMAT = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

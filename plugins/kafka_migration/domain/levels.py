@@ -10,3 +10,8 @@ class Level(enum.StrEnum):
 
     BATCH = "batch"
     RECORD = "record"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Level | None:
+        # Of earlier versions: batch level, and record level on a sample.
+        return cls.RECORD if value == "sampled" else None

@@ -13,12 +13,12 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BeforeValidator,
     Discriminator,
     Field,
     SerializerFunctionWrapHandler,
     Tag,
     ValidationInfo,
+    WithJsonSchema,
     field_validator,
     model_serializer,
     model_validator,
@@ -47,11 +47,6 @@ from kafka_migration.plans.places import APPROVALS_CONNECTION
 from kafka_migration.plans.producers import Producers
 from kafka_migration.plans.schemas import Schemas
 from kafka_migration.plans.waves import Waves
-
-
-def _level(value: Any) -> Any:
-    # Of earlier versions: batch level, and record level on a sample.
-    return "record" if value == "sampled" else value
 
 
 def _cron(text: str) -> str:
@@ -245,7 +240,10 @@ class Validation(PlanModel):
     """Records of a partition that are digested together: how closely a difference is located. What was found equal is
     kept by segment, and not read again."""
 
-    level: Annotated[Literal["batch", "record"], BeforeValidator(_level)] = "record"
+    # A plan of an earlier version keeps its digest; its level is read as record.
+    level: Annotated[
+        Literal["batch", "record", "sampled"], WithJsonSchema({"type": "string", "enum": ["batch", "record"]})
+    ] = "record"
     """How closely both clusters are compared: record, every record by a reader that shares no code with the mirror;
     batch, batches by their bytes."""
 

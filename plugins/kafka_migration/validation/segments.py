@@ -62,11 +62,12 @@ class Stored:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Stored:
-        """What was kept, by this version or an older one, which had no coverage; one without a hash of its places is
-        read once more."""
+        """What was kept, by this version or an older one, which had no coverage, or read a sample at both levels; one
+        without a hash of its places is read once more."""
         older = {"since": value["start"], "places": "", "run": ""}
         names = {member.name for member in fields(cls)}
         known = {name: item for name, item in {**older, **value}.items() if name in names}
+        known["level"] = Level.RECORD if value["level"] == "both" else value["level"]
         return cls(**{**known, "source": Digest(**value["source"]), "target": Digest(**value["target"])})
 
     @property

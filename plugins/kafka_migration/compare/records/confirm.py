@@ -79,11 +79,7 @@ def stretches(request: ValidationRequest, outcomes: Sequence[SegmentOutcome]) ->
     if not share or not able:
         return []
     chance = random.Random(request.seed)
-    chosen = stratified(
-        chance,
-        able,
-        max(1, round(share * len(able))),
-    )
+    chosen = stratified(chance, able, max(1, round(share * len(able))))
     ranges: dict[TopicPartition, list[PartitionRange]] = {}
     for range_ in request.ranges:
         ranges.setdefault(range_.tp, []).append(range_)
