@@ -11,7 +11,7 @@ import pytest
 from kafka_migration.compare.digests import Digest, DigestReport, SegmentOutcome, from_line, to_line
 from kafka_migration.compare.request import ValidationRequest
 from kafka_migration.compare.result import Equality
-from kafka_migration.compare.segments import expected_records
+from kafka_migration.compare.segments import expected_records, tiles
 from kafka_migration.compare.verdict import outcomes_of
 from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.levels import Level
@@ -20,7 +20,10 @@ from kafka_migration.domain.types import TopicPartition
 from kafka_migration.kafka.types import TopicDescription
 from kafka_migration.migration.context import Context
 from kafka_migration.state.store import SegmentStore
+from kafka_migration.topics import handling
 from kafka_migration.validation import validate
+from kafka_migration.validation.pins import pin
+from kafka_migration.validation.segments import Segments
 from tests.steps.test_validate import RECORDS, SEGMENT, Lab, altered, right_answer
 
 EQUAL, DIFFERENT = Equality.EQUAL, Equality.DIFFERENT
@@ -254,6 +257,19 @@ def test_what_an_earlier_version_kept_at_both_levels_stands_and_what_it_kept_at_
     assert found.verdict is EQUAL
     assert {segment.level for segment in found.result.partitions[0].segments} == {"record"}
     assert len(lab.asked) == asked
+
+
+def test_segment_that_a_second_pass_finds_equal_is_kept_as_such(lab):
+    (tp,) = lab.topic("orders")
+    ctx = lab.context()
+    segments = Segments(ctx, handling.topic_ids(ctx, ["orders"]), run="run", full=False, level=Level.RECORD)
+    ranges = pin(ctx, [tp]).ranges
+    for total, verdict in ((7, DIFFERENT), (0, EQUAL)):
+        (range_,) = segments.choose(ranges).ranges
+        number, tile = next(tiles(range_, SEGMENT))
+        rows = Digest(rows=SEGMENT)
+        segments.found([SegmentOutcome.of(number, tile, "record", source=rows, target=replace(rows, total=total))])
+        assert lab.segments.of(tp)[number]["verdict"] == verdict
 
 
 def test_level_is_the_plans_unless_another_is_asked_for(lab):
