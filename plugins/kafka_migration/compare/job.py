@@ -109,6 +109,10 @@ class _Whole:
         self.tile, self.waiting = tile, 1
         self._found: list[SegmentOutcome] = []
 
+    @property
+    def is_cut(self) -> bool:
+        return self.waiting > 1 or bool(self._found)
+
     def add(self, outcome: SegmentOutcome) -> SegmentOutcome | None:
         """Of one part. All of the tile's, once that was the last."""
         self._found.append(outcome)
@@ -222,8 +226,10 @@ class _Work:
                 continue
             weight, room = self._weight(part), most - size
             if weight > room + _UNEVEN * most:
-                # Batches that a cut goes through are compared by their records: two of each.
-                if rest := self._cut(part, room / weight):
+                # Batches that a cut goes through are decoded, and digests of batch level look otherwise:
+                # what fits into a share stays whole.
+                may_cut = weight > (1 + _UNEVEN) * most or part[0].is_cut
+                if may_cut and (rest := self._cut(part, room / weight)):
                     part, weight = rest[0], room
                     # Behind those of the other leaders: each has something to do.
                     self._waiting.insert(self._leaders - 1, rest[1])
