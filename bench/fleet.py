@@ -21,12 +21,13 @@ import numpy as np
 
 from kafka_migration.compare import job, task
 from kafka_migration.compare.digests import Digest, SegmentOutcome
-from kafka_migration.compare.orders import RECORD, Answer, Orders, Tile
+from kafka_migration.compare.orders import Answer, Orders, Tile
 from kafka_migration.compare.request import PartitionRange, ValidationRequest
 from kafka_migration.compare.runs import Runs
+from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import TopicPartition
 
-_ORDERS = Orders(level=RECORD, committed=True, seconds=1.0, wires={})
+_ORDERS = Orders(level=Level.RECORD, committed=True, seconds=1.0, wires={})
 _SEGMENT = 1_000_000
 #: A task's own overhead, and a job's: connections, scheduling.
 _TASK_SECONDS, _JOB_SECONDS = 0.1, 0.25

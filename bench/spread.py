@@ -34,7 +34,7 @@ from demo.brokers import EmbeddedKafka
 from demo.java import java_executable
 from kafka_migration.compare import job
 from kafka_migration.compare.digests import SOURCE, SegmentOutcome
-from kafka_migration.compare.orders import RECORD, Answer, Orders, Tile
+from kafka_migration.compare.orders import Answer, Orders, Tile
 from kafka_migration.compare.reading import SHORT_SECONDS
 from kafka_migration.compare.request import ValidationRequest
 from kafka_migration.compare.session import open_session
@@ -147,7 +147,7 @@ class Bench:
             wait_until(lambda: slots.defaultParallelism == _WORKERS, "all executors are there", deadline_seconds=60)
             watched = Watched(session, notes)
             request = self.comparison.request(Level.RECORD)
-            orders = Orders(level=RECORD, committed=True, seconds=SHORT_SECONDS, wires=self.comparison.wires)
+            orders = Orders(level=Level.RECORD, committed=True, seconds=SHORT_SECONDS, wires=self.comparison.wires)
             side = threading.Thread(target=disturb, args=(watched,), daemon=True)
             began = time.time()
             side.start()

@@ -21,7 +21,7 @@ from kafka_migration.domain.types import TopicPartition
 from tests.compare.lab import request_of
 
 SIZE, SHIFT = 100_000, 7
-ORDERS = Orders(level="record", committed=True, seconds=1.0, wires={})
+ORDERS = Orders(level=Level.RECORD, committed=True, seconds=1.0, wires={})
 SAME = Digest(rows=1, bytes=1, total=5, ordered=6)
 
 

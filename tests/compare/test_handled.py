@@ -110,7 +110,7 @@ def test_records_of_every_format_are_handled_as_they_are_decoded_around_what_was
 
 
 def test_behind_the_pinned_end_of_a_compacted_topic_the_keys_count_and_no_handler_is_asked():
-    orders = Orders(level="record", committed=True, seconds=1.0, wires={})
+    orders = Orders(level=Level.RECORD, committed=True, seconds=1.0, wires={})
     for keeps_keys in (True, False):
         tile = PartitionRange(
             topic="t",

@@ -199,7 +199,7 @@ def test_large_offsets_are_placed_and_divided_exactly(lab):
     far = dataclasses.replace(it, **ends, runs=Runs(moved))
     found = Counter[int]()
     # The source has nothing at such offsets: what counts is where the target's records are put.
-    orders = Orders(level="record", committed=True, seconds=30.0, wires={TARGET: lab.wires[TARGET]})
+    orders = Orders(level=Level.RECORD, committed=True, seconds=30.0, wires={TARGET: lab.wires[TARGET]})
     with clients(orders.wires) as both:
         for number, tile in tiles(far, 7):
             sums, side = TargetSums(tile), side_of(TARGET, tile, both[TARGET], orders)

@@ -153,7 +153,7 @@ def test_compacted_partition_that_cannot_be_read_keeps_none_of_the_others_from_b
             ends = {"target_start": range_.target_start + shift, "target_end": range_.target_end + shift}
             ranges.append(dataclasses.replace(range_, **ends, runs=runs, compacted=True))
     asked, lines = request_of(ranges), list[str]()
-    orders = Orders(level="record", committed=True, seconds=1.0, wires=lab.wires)
+    orders = Orders(level=Level.RECORD, committed=True, seconds=1.0, wires=lab.wires)
     found = outcomes(spark, asked, ranges, orders, log=lines.append)
     assert {(one.topic, one.is_same, bool(one.source.rows), one.failure) for one in found} == {
         (copies["first"].topic, True, True, ""),

@@ -15,7 +15,7 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from kafka_migration.compare.decode.columns import Columns, Damaged, columns_of
 from kafka_migration.compare.digests import SOURCE, TARGET, Digest
-from kafka_migration.compare.orders import RECORD, Orders
+from kafka_migration.compare.orders import Orders
 from kafka_migration.compare.placing import SourceSums
 from kafka_migration.compare.reader.log import Log
 from kafka_migration.compare.reader.side import Side
@@ -23,6 +23,7 @@ from kafka_migration.compare.reading import IN_TRANSACTION, OLD, STAMPED, Cannot
 from kafka_migration.compare.request import PartitionRange
 from kafka_migration.compare.runs import Runs
 from kafka_migration.compare.task import side_of
+from kafka_migration.domain.levels import Level
 from kafka_migration.domain.offset_map import Run
 from kafka_migration.wire.batch import parse_header
 from kafka_migration.wire.records import RawRecord, write_varint
@@ -372,7 +373,7 @@ def test_silence_of_a_compacted_log_is_no_end_where_some_may_lie_in_remote_stora
     monkeypatch.setattr("kafka_migration.compare.reader.side._EMPTY_SECONDS", 0.05)
     prefix = "" if role == SOURCE else "target_"
     range_ = _range(0, 8, **{f"{prefix}compacted": True, f"{prefix}tiered": tiered})
-    orders = Orders(level=RECORD, committed=True, seconds=0.3, wires={})
+    orders = Orders(level=Level.RECORD, committed=True, seconds=0.3, wires={})
     client: Any = MadeClient(log_of([made_batch(VALUES)], end=8), role)
     side = side_of(role, range_, client, orders)
     assert side.next()

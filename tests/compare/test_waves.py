@@ -17,13 +17,14 @@ from kafka_migration.compare.digests import Digest, SegmentOutcome
 from kafka_migration.compare.orders import Answer, Orders, Tile
 from kafka_migration.compare.request import PartitionRange
 from kafka_migration.compare.runs import Runs
+from kafka_migration.domain.levels import Level
 from kafka_migration.domain.offset_map import Run
 from kafka_migration.domain.types import TopicPartition
 from tests.compare.lab import request_of
 
 SEGMENTS, PARTITIONS, SIZE = 30, 4, 10_000
 SLOW = TopicPartition("t", 1)
-ORDERS = Orders(level="batch", committed=True, seconds=1.0, wires={"source": {}, "target": {}})
+ORDERS = Orders(level=Level.BATCH, committed=True, seconds=1.0, wires={"source": {}, "target": {}})
 
 Obey = Callable[[Orders, Sequence[Tile]], Answer]
 Waves = list[list[tuple[Tile, ...]]]
@@ -96,6 +97,11 @@ def _ranges(partitions: int = PARTITIONS, segments: int = SEGMENTS) -> list[Part
 def _found(tiles: Iterable[Tile], size: int = 1) -> Answer:
     rows = Digest(rows=1, bytes=size)
     return Answer(outcomes=[SegmentOutcome.of(*tile, "batch", source=rows, target=rows, traits=2) for tile in tiles])
+
+
+def _by_offsets(_orders: Orders, tiles: Sequence[Tile]) -> Answer:
+    """A byte an offset."""
+    return Answer(outcomes=[_found([one], one[1].source_end - one[1].source_start).outcomes[0] for one in tiles])
 
 
 def test_slow_leader_keeps_nobody_waiting_and_is_asked_again_once_all_else_is_read(reading):
@@ -223,11 +229,7 @@ def test_shares_of_a_wave_are_about_equal_whatever_segments_are(reading, monkeyp
     monkeypatch.setattr(job, "_MOST_BYTES", 8_000)
     monkeypatch.setattr(job, "_LEAST_BYTES", 1)
 
-    def obey(_orders: Orders, tiles: Sequence[Tile]) -> Answer:
-        outcomes = [_found([tile], size=tile[1].source_end - tile[1].source_start).outcomes[0] for tile in tiles]
-        return Answer(outcomes=outcomes)
-
-    found, waves = reading(obey, _ranges(), segment_records=segment_records)
+    found, waves = reading(_by_offsets, _ranges(), segment_records=segment_records)
     assert len(found) == PARTITIONS * -(-SEGMENTS * SIZE // segment_records)
     for wave in waves:
         sizes = [sum(tile.source_end - tile.source_start for _, tile in share) for share in wave]
@@ -248,13 +250,9 @@ def test_leaders_take_turns_with_the_parts_of_their_segments_too(reading, monkey
     monkeypatch.setattr(job, "_MOST_BYTES", 4_000)
     monkeypatch.setattr(job, "_LEAST_BYTES", 1)
 
-    def obey(_orders: Orders, tiles: Sequence[Tile]) -> Answer:
-        outcomes = [_found([tile], size=tile[1].source_end - tile[1].source_start).outcomes[0] for tile in tiles]
-        return Answer(outcomes=outcomes)
-
     ranges = _ranges(partitions=3, segments=6)
     leaders = {range_.tp: range_.partition for range_ in ranges}
-    _, waves = reading(obey, ranges, segment_records=20_000, leaders=leaders)
+    _, waves = reading(_by_offsets, ranges, segment_records=20_000, leaders=leaders)
     for shares in sorted(waves, key=len)[2:]:
         concerned = [{tile.partition for _, tile in share} for share in shares]
         assert all(one != other for one, other in pairwise(concerned))

@@ -221,7 +221,7 @@ def _is_equal(it: PartitionResult) -> bool:
 
 
 def _contradictions(results: Mapping[Level, Mapping[int, PartitionResult]]) -> list[str]:
-    """Partitions of which levels say different things."""
+    """Partitions whose verdicts at the levels are not the same."""
     said = []
     for n in next(iter(results.values())):
         verdicts = {str(level): str(by[n].verdict) for level, by in results.items()}

@@ -8,9 +8,9 @@ from typing import Any
 
 from kafka_migration.compare.digests import SegmentOutcome
 from kafka_migration.compare.request import PartitionRange
+from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import TopicPartition
 
-BATCH, RECORD = "batch", "record"
 #: Properties of kafka-python's connections, by side. They hold secrets.
 Wires = Mapping[str, Mapping[str, Any]]
 #: A segment, or a part of one, by the segment's number.
@@ -19,10 +19,10 @@ Tile = tuple[int, PartitionRange]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orders:
-    """How tasks read: ``level`` (batch or record), whether of the source ``committed`` records only, how many
+    """How tasks read: at which ``level``, whether of the source ``committed`` records only, how many
     ``seconds`` they wait for a leader, and how the clusters are reached. Holds credentials: never printed."""
 
-    level: str
+    level: Level
     committed: bool
     seconds: float
     wires: Wires = field(repr=False)

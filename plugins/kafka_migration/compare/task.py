@@ -10,7 +10,7 @@ from kafka.net.selector import NetworkSelector
 from kafka_migration.compare import batches
 from kafka_migration.compare.decode.columns import Columns, kernel
 from kafka_migration.compare.digests import SOURCE, TARGET, Digest, SegmentOutcome
-from kafka_migration.compare.orders import BATCH, RECORD, Answer, Orders, Tile, Wires
+from kafka_migration.compare.orders import Answer, Orders, Tile, Wires
 from kafka_migration.compare.placing import SourceSums, TargetSums
 from kafka_migration.compare.reader.client import Client
 from kafka_migration.compare.reader.handled import Handled
@@ -18,6 +18,7 @@ from kafka_migration.compare.reader.side import Side
 from kafka_migration.compare.reading import LONG_SECONDS, CannotRead, Unanswered
 from kafka_migration.compare.request import PartitionRange
 from kafka_migration.domain.errors import ClusterUnreachable, MigrationError
+from kafka_migration.domain.levels import Level
 
 
 @contextmanager
@@ -36,7 +37,7 @@ def clients(wires: Wires, *, seconds: float = LONG_SECONDS) -> Iterator[dict[str
 
 def obey(orders: Orders, tiles: Sequence[Tile]) -> Answer:
     """Compare ``tiles``. Never raises for what cannot be read: that is in the answer."""
-    answer = Answer(kernel=kernel() if orders.level == RECORD else "")
+    answer = Answer(kernel=kernel() if orders.level is Level.RECORD else "")
     try:
         with clients(orders.wires) as both:
             for number, tile in tiles:
@@ -56,7 +57,7 @@ def _outcome(
         return orders.failure((number, tile), answer.unanswered[tile.tp])
     try:
         sides = (side_of(SOURCE, tile, both[SOURCE], orders), side_of(TARGET, tile, both[TARGET], orders))
-        source, target, traits = (batches.compare if orders.level == BATCH else compare)(tile, sides)
+        source, target, traits = (batches.compare if orders.level is Level.BATCH else compare)(tile, sides)
     except CannotRead as error:
         if isinstance(error, Unanswered):
             answer.unanswered[tile.tp] = error.message

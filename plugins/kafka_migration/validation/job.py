@@ -35,8 +35,8 @@ from typing import TYPE_CHECKING
 from kafka.errors import KafkaError
 
 from kafka_migration.compare import job as reading
-from kafka_migration.compare.digests import SOURCE, TARGET, DigestReport, OnRead, to_line
-from kafka_migration.compare.orders import BATCH, RECORD, Orders, Wires
+from kafka_migration.compare.digests import SOURCE, TARGET, DigestReport, OnRead, SegmentOutcome, to_line
+from kafka_migration.compare.orders import Orders, Wires
 from kafka_migration.compare.reading import SHORT_SECONDS
 from kafka_migration.compare.records.compacted import outcomes
 from kafka_migration.compare.records.confirm import DISAGREE, confirmed
@@ -147,27 +147,26 @@ def run(
     """
     began = time.monotonic()
     orders = {
-        name: Orders(level=name, committed=request.isolation == "read_committed", seconds=SHORT_SECONDS, wires=wires)
-        for name in (BATCH, RECORD)
+        level: Orders(level=level, committed=request.isolation == "read_committed", seconds=SHORT_SECONDS, wires=wires)
+        for level in Level
     }
     read = partial(reading.run, spark, request, leaders=_leaders(request, wires), secrets=secrets, log=log)
     by_key = [range_ for range_ in request.ranges if range_.by_key]
-    handled = [range_ for range_ in request.ranges if range_.handler is not None and not range_.by_key]
-    others = [range_ for range_ in request.ranges if range_.handler is None and not range_.by_key]
-    first = RECORD if request.level is Level.RECORD else BATCH
-    found = read(others, orders[first], on_read=on_read) if others else []
-    if handled:
-        found += read(handled, orders[RECORD], on_read=on_read)
+    found: list[SegmentOutcome] = []
+    for level in Level:
+        ranges = [range_ for range_ in request.ranges if not range_.by_key and request.read_level(range_) is level]
+        if ranges:
+            found += read(ranges, orders[level], on_read=on_read)
     if by_key:
-        found += outcomes(spark, request, by_key, orders[RECORD], secrets=secrets, on_read=on_read, log=log)
-    by_record = [one for one in found if one.level == RECORD]
+        found += outcomes(spark, request, by_key, orders[Level.RECORD], secrets=secrets, on_read=on_read, log=log)
+    by_record = [one for one in found if one.level == Level.RECORD]
     if by_record:
-        agreed = confirmed(spark, request, by_record, orders[RECORD], connections, secrets=secrets, log=log)
+        agreed = confirmed(spark, request, by_record, orders[Level.RECORD], connections, secrets=secrets, log=log)
         # They were kept as they were found. A reader that errs once is trusted with none of what it read.
         if doubted := [one for one, before in zip(agreed, by_record, strict=True) if one.failure != before.failure]:
             wrong = any(one.failure.startswith(DISAGREE) for one in doubted)
             on_read([replace(one, failure=one.failure or DISAGREE) for one in agreed] if wrong else doubted)
-        found = [*(one for one in found if one.level != RECORD), *agreed]
+        found = [*(one for one in found if one.level != Level.RECORD), *agreed]
     seconds = round(time.monotonic() - began, 3)
     return DigestReport.of(request.id, found, seconds=seconds)
 

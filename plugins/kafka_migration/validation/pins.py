@@ -16,12 +16,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kafka_migration.compare.digests import SOURCE, TARGET, SegmentOutcome
-from kafka_migration.compare.orders import BATCH, RECORD, Orders
+from kafka_migration.compare.orders import Orders
 from kafka_migration.compare.reading import LONG_SECONDS
 from kafka_migration.compare.request import PartitionRange
 from kafka_migration.domain import logs
 from kafka_migration.domain.direction import Direction, Side
 from kafka_migration.domain.errors import CouldNotFindOut, Refused
+from kafka_migration.domain.levels import Level
 from kafka_migration.domain.listing import listed
 from kafka_migration.domain.offset_map import NotMirroredYet
 from kafka_migration.domain.types import PartitionEnds, Position, TopicPartition
@@ -347,8 +348,8 @@ def read_both(ctx: Context, ranges: Sequence[PartitionRange]) -> list[SegmentOut
     wires = {SOURCE: ctx.origin.wire(), TARGET: ctx.destination.wire()}
     found = []
     for level, mine in (
-        (BATCH, [range_ for range_ in ranges if range_.handler is None]),
-        (RECORD, [range_ for range_ in ranges if range_.handler is not None]),
+        (Level.BATCH, [range_ for range_ in ranges if range_.handler is None]),
+        (Level.RECORD, [range_ for range_ in ranges if range_.handler is not None]),
     ):
         if mine:
             orders = Orders(level=level, committed=True, seconds=LONG_SECONDS, wires=wires)

@@ -141,9 +141,8 @@ class Segments:
             self._ranges[range_.tp] = range_
             self._kept[range_.tp], rest = ({}, [range_]) if range_.by_key else self._cut(range_)
             to_read += rest
-        # A second pass reads what the first one found to differ, or could not read.
-        again = {range_.tp for range_ in to_read}
-        self._done = {(tp, start) for tp, start in self._done if tp not in again}
+        # Of this pass: what the one before found, or could not read, may be read again.
+        self._done = set()
         self._expected = sum(1 for range_ in to_read for _ in tiles(range_, self._size))
         self._read, self._pairs, self._began = 0, 0, self._ctx.clock.monotonic()
         kept = {range_.tp: self._kept[range_.tp] for range_ in ranges}

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kafka_migration.compare.digests import SOURCE, TARGET, Digest, OnRead, SegmentOutcome
 from kafka_migration.compare.faults import reason_of
 from kafka_migration.compare.job import SHARES_PER_SLOT, Log
-from kafka_migration.compare.orders import RECORD, Orders
+from kafka_migration.compare.orders import Orders
 from kafka_migration.compare.reading import LONG_SECONDS
 from kafka_migration.compare.request import PartitionRange, ValidationRequest
 from kafka_migration.compare.runs import Runs
 from kafka_migration.compare.segments import cut, parts, tiles
 from kafka_migration.domain.errors import ClusterUnreachable
 from kafka_migration.domain.hiding import hidden
+from kafka_migration.domain.levels import Level
 from kafka_migration.domain.spark_worker import keep_imports
 
 if TYPE_CHECKING:
@@ -203,7 +204,9 @@ def _read(
         numbered += [(segment, beyond) for segment in sorted(of_segment.keys() - {segment for segment, _ in numbered})]
         for segment, tile in numbered:
             sides = of_segment.get(segment, {})
-            found.append(SegmentOutcome.of(segment, tile, RECORD, source=sides.get(SOURCE), target=sides.get(TARGET)))
+            found.append(
+                SegmentOutcome.of(segment, tile, Level.RECORD, source=sides.get(SOURCE), target=sides.get(TARGET))
+            )
     return found, unread
 
 
