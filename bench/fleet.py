@@ -105,7 +105,7 @@ def main() -> int:
     )
     slots = Slots(options.executors * options.cores, options.rate, options.record_bytes)
 
-    def obey(orders: Orders, tiles: Sequence[Tile]) -> Answer:
+    def obey(orders: Orders, tiles: Sequence[Tile], _reach: object) -> Answer:
         answer = Answer()
         for number, tile in tiles:
             rows = tile.source_end - tile.source_start

@@ -4,11 +4,17 @@ import dataclasses
 import subprocess
 import sys
 from collections import Counter
+from contextlib import suppress
+from copy import deepcopy
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+from kafka.errors import KafkaTimeoutError
+from kafka.future import Future
 from pyspark.sql import functions as f
 
+from kafka_migration.compare import task
 from kafka_migration.compare.digests import SOURCE, TARGET
 from kafka_migration.compare.faults import reason_of
 from kafka_migration.compare.orders import Orders
@@ -17,8 +23,9 @@ from kafka_migration.compare.records import spark_source
 from kafka_migration.compare.result import Equality
 from kafka_migration.compare.runs import Runs
 from kafka_migration.compare.segments import tiles
-from kafka_migration.compare.task import clients, side_of
+from kafka_migration.compare.task import Connections, clients, obey, side_of
 from kafka_migration.compare.verdict import judge
+from kafka_migration.domain.errors import ClusterUnreachable
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.validation.job import run as at_level
@@ -188,6 +195,29 @@ def test_reader_shares_no_code_with_the_mirror(forbidden):
     loaded = done.stdout.split()
     assert "kafka_migration.compare.records.spark_source" in loaded
     assert not [name for name in loaded if name.startswith(f"kafka_migration.{forbidden}")]
+
+
+def test_tasks_of_a_process_go_on_with_the_connections_of_the_one_before(lab, monkeypatch):
+    wires, connections = lab.wires, Connections()
+    orders = Orders(level=Level.BATCH, committed=True, seconds=30.0, wires=wires)
+    (range_,) = lab.request(lab.copy(count=50)).ranges
+    found = [obey(orders, list(tiles(range_, 1_000)), connections.reach).outcomes for _ in range(2)]
+    assert found[0] == found[1]
+    assert not found[0][0].failure
+    with connections.reach(deepcopy(wires)) as first, connections.reach(wires) as same:
+        assert same is first
+    with suppress(KafkaTimeoutError):
+        first[TARGET].wait(Future(), 0.01)
+    with connections.reach(wires) as again:
+        assert again is not first, "one gave no answer: whether its cluster is there is asked again"
+    assert first[SOURCE]._manager.closed
+    with connections.reach({**wires, TARGET: {**wires[TARGET], "client_id": "another"}}) as other:
+        assert other is not again
+    with monkeypatch.context() as patched:
+        patched.setattr(task, "clients", Mock(side_effect=ClusterUnreachable(SOURCE, "a", "no answer")))
+        assert obey(dataclasses.replace(orders, wires={}), [(0, range_)], connections.reach).unreachable
+    with connections.reach(wires) as back:
+        assert set(back) == {SOURCE, TARGET}
 
 
 def test_large_offsets_are_placed_and_divided_exactly(lab):

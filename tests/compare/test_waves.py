@@ -26,7 +26,7 @@ SEGMENTS, PARTITIONS, SIZE = 30, 4, 10_000
 SLOW = TopicPartition("t", 1)
 ORDERS = Orders(level=Level.BATCH, committed=True, seconds=1.0, wires={"source": {}, "target": {}})
 
-Obey = Callable[[Orders, Sequence[Tile]], Answer]
+Obey = Callable[[Orders, Sequence[Tile], object], Answer]
 Waves = list[list[tuple[Tile, ...]]]
 
 
@@ -99,7 +99,7 @@ def _found(tiles: Iterable[Tile], size: int = 1) -> Answer:
     return Answer(outcomes=[SegmentOutcome.of(*tile, "batch", source=rows, target=rows, traits=2) for tile in tiles])
 
 
-def _by_offsets(_orders: Orders, tiles: Sequence[Tile]) -> Answer:
+def _by_offsets(_orders: Orders, tiles: Sequence[Tile], _reach: object) -> Answer:
     """A byte an offset."""
     return Answer(outcomes=[_found([one], one[1].source_end - one[1].source_start).outcomes[0] for one in tiles])
 
@@ -107,7 +107,7 @@ def _by_offsets(_orders: Orders, tiles: Sequence[Tile]) -> Answer:
 def test_slow_leader_keeps_nobody_waiting_and_is_asked_again_once_all_else_is_read(reading):
     asked: list[tuple[TopicPartition, float]] = []
 
-    def obey(orders: Orders, tiles: Sequence[Tile]) -> Answer:
+    def obey(orders: Orders, tiles: Sequence[Tile], _reach: object) -> Answer:
         answer = Answer()
         for number, tile in tiles:
             if tile.tp == SLOW and orders.seconds == ORDERS.seconds:
@@ -133,7 +133,7 @@ def test_slow_leader_keeps_nobody_waiting_and_is_asked_again_once_all_else_is_re
 def test_leader_that_never_answers_leaves_its_own_segments_unread(reading, monkeypatch):
     monkeypatch.setattr(job, "PATIENCE_SECONDS", 0.0)
 
-    def obey(orders: Orders, tiles: Sequence[Tile]) -> Answer:
+    def obey(orders: Orders, tiles: Sequence[Tile], _reach: object) -> Answer:
         answer = Answer(unanswered={SLOW: "source: t-1: no answer"})
         for tile in tiles:
             if tile[1].tp == SLOW:
@@ -151,7 +151,7 @@ def test_leader_that_never_answers_leaves_its_own_segments_unread(reading, monke
 def test_cluster_that_nobody_reaches_ends_the_reading(reading):
     calls: list[int] = []
 
-    def obey(orders: Orders, tiles: Sequence[Tile]) -> Answer:
+    def obey(orders: Orders, tiles: Sequence[Tile], _reach: object) -> Answer:
         calls.append(1)
         answer = Answer(unreachable="source: no broker answers, secret")
         answer.fail(orders, tiles, answer.unreachable)
@@ -166,7 +166,7 @@ def test_cluster_that_nobody_reaches_ends_the_reading(reading):
 def test_task_that_dies_takes_nobody_with_it_but_the_segment_that_kills_it(reading):
     lines: list[str] = []
 
-    def obey(_orders: Orders, tiles: Sequence[Tile]) -> Answer:
+    def obey(_orders: Orders, tiles: Sequence[Tile], _reach: object) -> Answer:
         if any(number == 7 and tile.partition == 2 for number, tile in tiles):
             raise MemoryError("too large: secret")
         return _found(tiles)
@@ -180,7 +180,7 @@ def test_task_that_dies_takes_nobody_with_it_but_the_segment_that_kills_it(readi
 def test_large_segments_are_read_in_parts_and_are_whole_again(reading, monkeypatch):
     told: list[SegmentOutcome] = []
 
-    def obey(_orders: Orders, tiles: Sequence[Tile]) -> Answer:
+    def obey(_orders: Orders, tiles: Sequence[Tile], _reach: object) -> Answer:
         answer = Answer()
         for number, tile in tiles:
             rows = Digest(rows=tile.records, total=tile.source_start)
@@ -210,7 +210,7 @@ def test_large_segments_are_read_in_parts_and_are_whole_again(reading, monkeypat
 def test_part_that_cannot_be_read_leaves_its_segment_unread(reading, monkeypatch):
     monkeypatch.setattr(job, "_LEAST_BYTES", 1 << 20)
 
-    def obey(orders: Orders, tiles: Sequence[Tile]) -> Answer:
+    def obey(orders: Orders, tiles: Sequence[Tile], _reach: object) -> Answer:
         answer = Answer()
         for tile in tiles:
             if tile[1].source_start <= 12_345 < tile[1].source_end:
@@ -240,7 +240,7 @@ def test_slots_are_asked_for_again_with_each_wave(reading, monkeypatch):
     monkeypatch.setattr(job, "_MOST_BYTES", 10_000_000)
     monkeypatch.setattr(job, "_LEAST_BYTES", 1)
     slots = iter([1, 1, 1, *[5] * 100])
-    _, waves = reading(lambda _orders, tiles: _found(tiles, size=10_000_000), _ranges(), slots=slots)
+    _, waves = reading(lambda _orders, tiles, _reach: _found(tiles, size=10_000_000), _ranges(), slots=slots)
     # The first two are small: nothing is known yet.
     sizes = sorted(len(wave) for wave in waves)  # two are under way at once: which is noted first is chance
     assert (sizes[:3], sizes[-1]) == ([1, 1, 4], 20)

@@ -91,11 +91,11 @@ def in_turns(every: Iterable[Tile], leaders: Leaders) -> list[Tile]:
 
 def _task(orders: Orders) -> Callable[[Share], Answer]:
     def work(share: Share) -> Answer:
-        from kafka_migration.compare.task import obey  # which needs numpy and Arrow
+        from kafka_migration.compare.task import CONNECTIONS, obey  # which need numpy and Arrow
 
         keep_memory()
         try:
-            return obey(orders, share)
+            return obey(orders, share, CONNECTIONS.reach)
         finally:
             keep_imports()
 

@@ -8,7 +8,7 @@ from kafka_migration.domain.errors import CouldNotFindOut
 SHORT_SECONDS, LONG_SECONDS = 10.0, 30.0
 #: Traits of the source's batches (:class:`kafka_migration.compare.digests.SegmentOutcome`), behind those of codecs.
 OLD, IN_TRANSACTION, STAMPED = 1 << 8, 1 << 9, 1 << 10
-_MOST_BYTES, _FIRST_BYTES, _LEAST_BYTES = 4 * 1024 * 1024, 1024 * 1024, 64 * 1024
+_MOST_BYTES, _FIRST_BYTES, _LEAST_BYTES = 8 * 1024 * 1024, 1024 * 1024, 64 * 1024
 _MARGIN = 1.1
 
 

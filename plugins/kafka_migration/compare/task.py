@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 from kafka.net.selector import NetworkSelector
 
@@ -20,6 +20,9 @@ from kafka_migration.compare.request import PartitionRange
 from kafka_migration.domain.errors import ClusterUnreachable, MigrationError
 from kafka_migration.domain.levels import Level
 
+#: Gives the clients of both clusters, by side, for as long as its block runs.
+Reach = Callable[[Wires], AbstractContextManager[dict[str, Client]]]
+
 
 @contextmanager
 def clients(wires: Wires, *, seconds: float = LONG_SECONDS) -> Iterator[dict[str, Client]]:
@@ -35,11 +38,36 @@ def clients(wires: Wires, *, seconds: float = LONG_SECONDS) -> Iterator[dict[str
         yield found
 
 
-def obey(orders: Orders, tiles: Sequence[Tile]) -> Answer:
-    """Compare ``tiles``. Never raises for what cannot be read: that is in the answer."""
+class Connections:
+    """Clients of a process that goes from task to task, those of the task before as long as they do. To connect, and
+    to ask who leads, takes as long as to compare 30 MB."""
+
+    def __init__(self) -> None:
+        self._wires: Wires = {}
+        self._both: dict[str, Client] = {}
+        self._open = ExitStack()
+
+    @contextmanager
+    def reach(self, wires: Wires) -> Iterator[dict[str, Client]]:
+        """As :func:`clients`. A cluster that once gave no answer is connected to again, and so known to be gone."""
+        if wires != self._wires or any(client.has_failed for client in self._both.values()):
+            self._wires = {}
+            self._open.close()
+            self._both = self._open.enter_context(clients(wires))
+            self._wires = wires
+        yield self._both
+
+
+#: Of this process.
+CONNECTIONS = Connections()
+
+
+def obey(orders: Orders, tiles: Sequence[Tile], reach: Reach = clients) -> Answer:
+    """Compare ``tiles``, by clients that ``reach`` gives. Never raises for what cannot be read: that is in the
+    answer."""
     answer = Answer(kernel=kernel() if orders.level is Level.RECORD else "")
     try:
-        with clients(orders.wires) as both:
+        with reach(orders.wires) as both:
             for number, tile in tiles:
                 answer.outcomes.append(_outcome(orders, both, number, tile, answer))
     except ClusterUnreachable as error:

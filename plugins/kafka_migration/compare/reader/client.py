@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 import kafka.errors as kafka_errors
+import numpy as np
 from kafka.future import Future
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
@@ -37,21 +38,7 @@ _OLDEST, _NEWEST = 4, 12
 #: Versions of fetches since which answers have more.
 _LOG_STARTS, _SESSIONS, _PREFERRED, _FLEXIBLE = 5, 7, 11, 12
 _FETCH_AGAIN_SECONDS = 0.1
-
-
-class _Frame(KafkaBytes):  # type: ignore[misc]
-    """As its base, which copies what it is given twice."""
-
-    def write(self, data: bytes | memoryview) -> None:
-        start, end = self.tell(), self.tell() + len(data)
-        if not (isinstance(data, memoryview) and data.obj is self):
-            memoryview(self)[start:end] = data
-        self.seek(end)
-
-    @property
-    def space(self) -> memoryview:
-        """Behind what was written or read."""
-        return memoryview(self)[self.tell() :]
+_NOTHING = memoryview(b"")
 
 
 def _records_in(frame: memoryview, version: int) -> tuple[int, int, int] | None:
@@ -90,35 +77,58 @@ def _records_in(frame: memoryview, version: int) -> tuple[int, int, int] | None:
 
 
 class _Parser(KafkaProtocol):  # type: ignore[misc]
-    """As its base, with frames of our own: it names their class in the middle of all that it does. The records of a
-    large answer are a view of its frame, and no copy."""
+    """As its base, which clears the room for an answer first, and copies it twice. The records of a large one are a
+    view of what was received, and no copy."""
 
-    _frame: _Frame | None = None
+    _frame: memoryview | None = None
+    _filled = 0
 
     @property
-    def _rbuffer(self) -> _Frame | None:
-        return self._frame
+    def space(self) -> memoryview:
+        """Where the rest of the answer goes that is coming; empty where none is."""
+        return _NOTHING if self._frame is None else self._frame[self._filled :]
 
-    @_rbuffer.setter
-    def _rbuffer(self, frame: Any) -> None:
-        if frame is not None:
-            frame.__class__ = _Frame
-        self._frame = frame
+    def receive_bytes(self, data: bytes | memoryview) -> list[Any]:
+        """What ``data`` completes, which may stand in :attr:`space` already: numbers of requests, each with its answer.
+        Raises kafka-python's errors."""
+        found = list[Any]()
+        rest = memoryview(data)
+        while True:
+            frame = self._frame
+            space = memoryview(self._header)[self._filled :] if frame is None else self.space
+            size = min(len(space), len(rest))
+            if rest.obj is not space.obj:
+                space[:size] = rest[:size]
+            rest, self._filled = rest[size:], self._filled + size
+            if size < len(space):
+                return found
+            self._filled, self._frame = 0, None
+            if frame is None:
+                length = int.from_bytes(self._header, "big", signed=True)
+                self._validate_frame_size(length)
+                self._frame = np.empty(length, np.uint8).data
+            else:
+                found.append(self._process_response(frame))
 
-    def _process_response(self, frame: _Frame) -> Any:
+    def _process_response(self, frame: memoryview) -> Any:
         asked: Any = self.in_flight_requests[0] if self.in_flight_requests else None
         is_fetch = getattr(asked, "request_api_key", None) == FetchRequest.API_KEY
-        whole = memoryview(frame)
-        if len(frame) < _READ_BYTES or not is_fetch or not (place := _records_in(whole, asked.request_api_version)):
-            return super()._process_response(frame)
+        if len(frame) < _READ_BYTES or not is_fetch or not (place := _records_in(frame, asked.request_api_version)):
+            return super()._process_response(_joined(frame))
         length_at, begin, end = place
         # Its base takes apart what is around them.
         nothing = b"\x01" if asked.request_api_version >= _FLEXIBLE else bytes(4)
-        rest = KafkaBytes(length_at + len(nothing) + len(whole) - end)
-        rest[:] = b"".join((whole[:length_at], nothing, whole[end:]))
-        found = super()._process_response(rest)
-        found[1].responses[0].partitions[0].records = whole[begin:end]
+        found = super()._process_response(_joined(frame[:length_at], nothing, frame[end:]))
+        found[1].responses[0].partitions[0].records = frame[begin:end]
         return found
+
+
+def _joined(*parts: bytes | memoryview) -> KafkaBytes:
+    """``parts``, one behind the other, as kafka-python's decoders take them."""
+    whole = b"".join(parts)
+    found = KafkaBytes(len(whole))
+    found[:] = whole
+    return found
 
 
 class _Transport(KafkaTCPTransport):  # type: ignore[misc]
@@ -131,10 +141,10 @@ class _Transport(KafkaTCPTransport):  # type: ignore[misc]
     def _sock_recv(self) -> tuple[memoryview, Exception | None]:
         space, size = self.space, 0
         try:
-            self._protocol.parser.__class__ = _Parser
-            frame: _Frame | None = self._protocol.parser._rbuffer
-            if frame is not None and len(frame.space) >= len(space):
-                space = frame.space
+            parser = self._protocol.parser
+            parser.__class__ = _Parser
+            if len(parser.space) >= len(space):
+                space = parser.space
             # More may have come meanwhile, and to wait for it takes longer than to look.
             while size < len(space):
                 size += (more := self._sock.recv_into(space[size:]))
@@ -144,7 +154,7 @@ class _Transport(KafkaTCPTransport):  # type: ignore[misc]
             pass
         except Exception as error:  # also of a connection that was closed meanwhile
             return space[:size], kafka_errors.KafkaConnectionError(error)
-        self._wake_at(len(frame.space) - size if frame is not None else 1)
+        self._wake_at(len(parser.space) - size)
         return space[:size], None
 
     def _wake_at(self, left: int) -> None:
@@ -181,6 +191,8 @@ class Client:
             net, **{"receive_message_max_bytes": _RECEIVE_MAX_BYTES, "reconnect_backoff_max_ms": 1_000, **config}
         )
         self._leaders: dict[TopicPartition, int] = {}
+        #: Whether a request was not answered.
+        self.has_failed = False
 
     def connect(self, seconds: float) -> None:
         """Reach any broker of the cluster. Raises ClusterUnreachable, or AuthenticationFailed."""
@@ -270,6 +282,7 @@ class Client:
         until = time.monotonic() + seconds
         while not answer.is_done and time.monotonic() < until:
             self._net.poll(timeout_ms=1000 * max(0.0, until - time.monotonic()), future=answer)
+        self.has_failed |= answer.exception is not None or not answer.is_done
         if not answer.is_done:
             answer.add_errback(lambda _error: None)
             raise kafka_errors.KafkaTimeoutError(f"no answer within {seconds:g} s")

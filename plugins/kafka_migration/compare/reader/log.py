@@ -168,8 +168,14 @@ class Log:
 
     def verified(self, at: int) -> memoryview:
         """The records section of a batch, as it is stored. Raises Damaged where its checksum is wrong."""
-        self._verify(at)
-        return self._packed(at)
+        start, stop = self._starts[at], self._stops[at]
+        if self._view[start + _MAGIC_AT] == 2:
+            found = crc32c.crc32c(self._view[start + _CRC_FROM : stop])
+        else:
+            found = zlib.crc32(self._view[start + _MAGIC_AT : stop])
+        if found != self._crcs[at]:
+            raise self._damaged(at, f"checksum {found:08x}, in its header {self._crcs[at]:08x}")
+        return self._view[start + _HEADER.itemsize : stop]
 
     def traits(self, mask: Any) -> tuple[int, int]:
         """Of the batches of ``mask``: what kinds they are (:mod:`kafka_migration.compare.reading`), and their
@@ -192,12 +198,12 @@ class Log:
         chosen = np.flatnonzero(mask)
         magics, codecs = self.headers["magic"][chosen].tolist(), (self.headers["attributes"][chosen] & _CODEC).tolist()
         for at, magic, codec in zip(chosen.tolist(), magics, codecs, strict=True):
-            self._verify(at)
+            packed = self.verified(at)
             if magic < 2:
                 old += self._old_records(at)
                 continue
-            if codec != _LZ4 or not room.add_lz4(self._packed(at)):
-                data = self._decompressed(at, codec)
+            if codec != _LZ4 or not room.add_lz4(packed):
+                data = self._decompressed(at, codec, packed)
                 if len(data) > len(room.free):
                     done.append(room.decoded(self._facts(which), change))
                     room, which = _Room(max(len(data), 2 * _MOST_DECOMPRESSED)), []
@@ -223,11 +229,11 @@ class Log:
     def records(self, at: int, change: Change | None = None) -> Iterator[Record]:
         """The records of one batch, or what ``change`` makes of them, one by one: as :meth:`decoded` has them. Raises
         Damaged."""
-        self._verify(at)
+        packed = self.verified(at)
         if self.headers["magic"][at] < 2:
             found: Iterable[Record] = self._old_records(at)
         else:
-            data = self._decompressed(at, int(self.headers["attributes"][at]) & _CODEC)
+            data = self._decompressed(at, int(self.headers["attributes"][at]) & _CODEC, packed)
             found = records(data, np.array([len(data)]), self._facts([at]))
         yield from found if change is None else change(found)
 
@@ -240,20 +246,7 @@ class Log:
         facts[:, 4] = np.where(headers["attributes"] & _STAMPED, headers["largest"], NO_STAMP)
         return facts
 
-    def _verify(self, at: int) -> None:
-        start, stop = self._starts[at], self._stops[at]
-        if self._view[start + _MAGIC_AT] == 2:
-            found = crc32c.crc32c(self._view[start + _CRC_FROM : stop])
-        else:
-            found = zlib.crc32(self._view[start + _MAGIC_AT : stop])
-        if found != self._crcs[at]:
-            raise self._damaged(at, f"checksum {found:08x}, in its header {self._crcs[at]:08x}")
-
-    def _packed(self, at: int) -> memoryview:
-        return self._view[self._starts[at] + _HEADER.itemsize : self._stops[at]]
-
-    def _decompressed(self, at: int, codec: int) -> Bytes:
-        packed = self._packed(at)
+    def _decompressed(self, at: int, codec: int, packed: memoryview) -> Bytes:
         if not codec:
             return packed
         try:
