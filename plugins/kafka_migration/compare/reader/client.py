@@ -38,7 +38,6 @@ _OLDEST, _NEWEST = 4, 12
 #: Versions of fetches since which answers have more.
 _LOG_STARTS, _SESSIONS, _PREFERRED, _FLEXIBLE = 5, 7, 11, 12
 _FETCH_AGAIN_SECONDS = 0.1
-_NOTHING = memoryview(b"")
 
 
 def _records_in(frame: memoryview, version: int) -> tuple[int, int, int] | None:
@@ -85,8 +84,8 @@ class _Parser(KafkaProtocol):  # type: ignore[misc]
 
     @property
     def space(self) -> memoryview:
-        """Where the rest of the answer goes that is coming; empty where none is."""
-        return _NOTHING if self._frame is None else self._frame[self._filled :]
+        """Where what comes next goes: the rest of an answer, or of the four bytes that say how long one is."""
+        return memoryview(self._header if self._frame is None else self._frame)[self._filled :]
 
     def receive_bytes(self, data: bytes | memoryview) -> list[Any]:
         """What ``data`` completes, which may stand in :attr:`space` already: numbers of requests, each with its answer.
@@ -94,8 +93,7 @@ class _Parser(KafkaProtocol):  # type: ignore[misc]
         found = list[Any]()
         rest = memoryview(data)
         while True:
-            frame = self._frame
-            space = memoryview(self._header)[self._filled :] if frame is None else self.space
+            frame, space = self._frame, self.space
             size = min(len(space), len(rest))
             if rest.obj is not space.obj:
                 space[:size] = rest[:size]

@@ -25,7 +25,7 @@ from kafka_migration.compare.reading import CannotRead
 from kafka_migration.compare.record_digest import KEY_IS_NULL, VALUE_IS_NULL, ordered_hashes
 from kafka_migration.compare.records.compacted import BEHIND, NOT_MIRRORED, UNREAD, Digested, Stretch
 from kafka_migration.compare.request import PartitionRange
-from kafka_migration.compare.task import clients, in_turns, side_of
+from kafka_migration.compare.task import CONNECTIONS, in_turns, side_of
 
 #: Arrays of records, or of keys; or something :data:`Digested`.
 Found = Any
@@ -73,7 +73,7 @@ def read(
 
 
 def _found(orders: Orders, stretches: Iterable[Stretch], segment_records: int) -> Iterator[Found]:
-    with clients(orders.wires) as both:
+    with CONNECTIONS.reach(orders.wires) as both:
         for stretch in stretches:
             try:
                 yield from (_behind if stretch.side else _both)(orders, both, stretch, segment_records)
