@@ -211,12 +211,14 @@ def test_tasks_of_a_process_go_on_with_the_connections_of_the_one_before(lab, mo
     with connections.reach(wires) as again:
         assert again is not first, "one gave no answer: whether its cluster is there is asked again"
     assert first[SOURCE]._manager.closed
-    with connections.reach({**wires, TARGET: {**wires[TARGET], "client_id": "another"}}) as other:
+    renamed = {**wires, TARGET: {**wires[TARGET], "client_id": "another"}}
+    with connections.reach(renamed) as other:
         assert other is not again
     with monkeypatch.context() as patched:
         patched.setattr(task, "clients", Mock(side_effect=ClusterUnreachable(SOURCE, "a", "no answer")))
         assert obey(dataclasses.replace(orders, wires={}), [(0, range_)], connections.reach).unreachable
-    with connections.reach(wires) as back:
+    with connections.reach(renamed) as back:
+        assert back is not other, "those were closed for the cluster that was not reached"
         assert set(back) == {SOURCE, TARGET}
 
 
