@@ -22,21 +22,22 @@ from demo.clients.settings import Settings
 from demo.clients.topics import TOPICS
 from demo.workload import CONTROL_COMMAND, Progress, Workload, WorkloadError
 from tests.demo.log_segments import stored_batches
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.long
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
+BIG_TOPIC_RECORDS = 40_000
 LIVE = [group.name for group in GROUPS if not group.stopped]
 
 
 @contextmanager
 def prepared(cluster: EmbeddedKafka, directory: Path) -> Iterator[Workload]:
-    """A small workload; `demo.behind` needs half a minute for its backlog on the source."""
+    """A small workload; `demo.behind` needs longer for its backlog on the source than any test takes to stop it."""
     servers = {"bootstrap.servers": cluster.bootstrap_servers}
     settings = Settings(
         source=servers,
         target=servers,
-        big_topic_records=10_000,
+        big_topic_records=BIG_TOPIC_RECORDS,
         small_topic_records=1_200,
         behind_per_second=300,
         stopped_after_records=150,
@@ -81,7 +82,7 @@ def hook(workload: Workload, *arguments: str) -> subprocess.CompletedProcess[str
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=PATIENCE_SECONDS,
     )
 
 
@@ -95,7 +96,7 @@ def done(workload: Workload, *arguments: str) -> str:
 def run_until(workload: Workload, cluster: str, records: int) -> Progress:
     return workload.wait_until(
         lambda progress: progress.fewest("source" if cluster == "source" else "target") >= records,
-        timeout_seconds=90,
+        timeout_seconds=PATIENCE_SECONDS,
         what=f"every live group processes {records} records on the {cluster}",
     )
 
@@ -130,7 +131,7 @@ def test_topics_prepared_start_above_zero_inside_and_between_batches(
             assert large == (spec.large_records if partition == 0 else 0)
             inside.add(not any(batch.first == start for batch in batches))
             records = sum(batch.last - max(batch.first, start) + 1 for batch in batches if batch.last >= start)
-            assert records * spec.partitions >= (10_000 if spec.big else 1_200)
+            assert records * spec.partitions >= (BIG_TOPIC_RECORDS if spec.big else 1_200)
             assert any(batch.first < start <= batch.last for batch in batches) is (partition % 2 == 1)
     assert inside == {True, False}
 

@@ -14,7 +14,7 @@ import httpx
 from demo import jars
 from demo.brokers.ports import PortReservation
 from demo.java import java_since
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 #: Of its class files.
 JAVA = 21
@@ -36,7 +36,7 @@ def _unpacked() -> Path:
 
 
 class Apicurio:
-    """A running server. ``url`` is where Confluent's API is."""
+    """A running server. ``url`` is where Confluent's API is, and ``http`` asks there: not in a hurry."""
 
     def __init__(self, folder: Path) -> None:
         # Before anything is fetched.
@@ -44,6 +44,7 @@ class Apicurio:
         self._ports = PortReservation(2)
         port, management = self._ports
         self.url, self._log = f"http://127.0.0.1:{port}/apis/ccompat/v7", folder / "apicurio.log"
+        self.http = httpx.Client(base_url=self.url, trust_env=False, timeout=PATIENCE_SECONDS)
         command = [str(java), "-Xmx384m", "-Dquarkus.http.host=127.0.0.1", f"-Dquarkus.http.port={port}"]
         # By default on every address of the machine, at a port that two runs side by side would share.
         command += ["-Dquarkus.management.host=127.0.0.1", f"-Dquarkus.management.port={management}"]
@@ -69,11 +70,12 @@ class Apicurio:
     def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._process.wait()
+        self.http.close()
         self._ports.release()
 
     def _answers(self) -> bool:
         assert self._process.poll() is None, self._log.read_text(errors="replace")[-2000:]
         try:
-            return httpx.get(f"{self.url}/subjects", trust_env=False).is_success
+            return self.http.get("/subjects").is_success
         except httpx.TransportError:
             return False

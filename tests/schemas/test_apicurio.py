@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 
-import httpx
 import pytest
 
 from kafka_migration.schemas import copy
@@ -37,7 +36,7 @@ def test_ids_are_the_same_after_a_copy_from_apicurio(both: Registries, apicurio:
         [(values, 1), (values, 2), (money, 1), (values.replace("-value", "-key"), 1)]
     )
     for one in made.missing:
-        shown = httpx.get(f"{apicurio.url}/subjects/{one.subject}/versions/{one.version}", trust_env=False).json()
+        shown = apicurio.http.get(f"/subjects/{one.subject}/versions/{one.version}").json()
         assert both.target.subjects[one.subject][one.version].id == shown["id"]
     assert both.target.configs[values] == {"compatibilityLevel": "NONE"}, "as Apicurio's own is"
     assert both.difference().exit_code == 0
@@ -52,7 +51,7 @@ def test_soft_deleted_versions_are_copied_and_those_that_apicurio_does_not_show_
     values, _ = fill(apicurio.url, both)
     keys = values.replace("-value", "-key")
     for subject in (values, keys):
-        httpx.delete(f"{apicurio.url}/subjects/{subject}/versions/1", trust_env=False).raise_for_status()
+        apicurio.http.delete(f"/subjects/{subject}/versions/1").raise_for_status()
     both.apply()
     assert {at: one.is_deleted for at, one in both.target.subjects[values].items()} == {1: True, 2: False}
     found = both.difference()
@@ -63,7 +62,7 @@ def test_apicurio_gives_its_own_ids_and_is_refused_before_it_has_a_schema_of_the
     both: Registries, apicurio: Apicurio
 ) -> None:
     both.connect("new_registry", apicurio.url)
-    before = httpx.get(f"{apicurio.url}/subjects?deleted=true", trust_env=False).json()
+    before = apicurio.http.get("/subjects?deleted=true").json()
     both.section["subjects"] = [".*"]
     both.source.register("orders", record("Order", f"x{uuid.uuid4().hex[:8]}"))
     # One that a registry that counts by itself is not at.
@@ -71,5 +70,5 @@ def test_apicurio_gives_its_own_ids_and_is_refused_before_it_has_a_schema_of_the
     with pytest.raises(IdsNotKept, match="does not keep ids") as refused:
         both.apply()
     assert "Apicurio" in refused.value.remedy
-    after = httpx.get(f"{apicurio.url}/subjects?deleted=true", trust_env=False).json()
+    after = apicurio.http.get("/subjects?deleted=true").json()
     assert after == before

@@ -15,6 +15,7 @@ from kafka_migration.schemas import copy, difference
 from kafka_migration.schemas.difference import Difference
 from tests.schemas.registry_server import RegistryServer
 from tests.steps.gates import Migration
+from tests.waiting import PATIENCE_SECONDS
 
 JSON_SCHEMA = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}
 
@@ -57,6 +58,7 @@ def register(url: str, subject: str, schema: Any, *references: tuple[str, str, i
     """Register ``schema`` as a producer does, who gives no id; the id that it gets."""
     named = [{"name": name, "subject": of, "version": at} for name, of, at in references]
     body = {"schema": json.dumps(schema), "references": named, **more}
-    answer = httpx.post(f"{url}/subjects/{quote(subject, safe='')}/versions", json=body, trust_env=False)
+    path = f"/subjects/{quote(subject, safe='')}/versions"
+    answer = httpx.post(f"{url}{path}", json=body, trust_env=False, timeout=PATIENCE_SECONDS)
     assert answer.is_success, answer.text
     return int(answer.json()["id"])
