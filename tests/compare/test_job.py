@@ -49,7 +49,7 @@ def test_same_pins_give_the_same_digests_while_the_topic_grows(lab, spark, level
     for side in (SOURCE, TARGET):
         produce(lab.servers[side], copy.topic, records(7))
     after = at_level(spark, request, lab.connections, lab.wires)
-    assert sorted(map(repr, after.segments)) == sorted(map(repr, before.segments))
+    assert sorted(map(repr, after.outcomes)) == sorted(map(repr, before.outcomes))
     assert set(_verdicts(request, after).values()) == {Equality.EQUAL}
 
 
@@ -59,7 +59,7 @@ def test_many_tasks_a_partition_give_the_same_digests_as_one(lab, spark, monkeyp
     one = run_at_record_level(spark, request, lab)
     monkeypatch.setattr("kafka_migration.compare.job._LEAST_BYTES", 2_000)
     many = run_at_record_level(spark, request, lab)
-    assert sorted(map(repr, many.segments)) == sorted(map(repr, one.segments))
+    assert sorted(map(repr, many.outcomes)) == sorted(map(repr, one.outcomes))
     assert _verdicts(request, many) == {TopicPartition(copy.topic, 0): Equality.EQUAL}
 
 
@@ -81,8 +81,7 @@ def test_partition_that_cannot_be_read_is_inconclusive_and_its_neighbours_are_ju
         gone: Equality.EXPIRED,
     }
     assert found[bad].exit_code == found[gone].exit_code == 3
-    assert {(failure.topic, failure.partition) for failure in report.failures} == {bad, gone}
-    assert all(failure.reason for failure in report.failures)
+    assert {one.tp for one in report.outcomes if one.failure} == {bad, gone}
 
 
 @every_level
@@ -91,7 +90,7 @@ def test_cluster_that_does_not_answer_leaves_everything_inconclusive(lab, spark,
     nowhere = {"bootstrap_servers": "127.0.0.1:9", "sasl_plain_password": PASSWORD}
     report = at_level(spark, request, lab.connections, {**lab.wires, SOURCE: nowhere}, secrets={PASSWORD})
     assert set(_verdicts(request, report).values()) == {Equality.INCONCLUSIVE}
-    assert all("127.0.0.1:9" in failure.reason for failure in report.failures)
+    assert all("127.0.0.1:9" in one.failure for one in report.outcomes)
     assert PASSWORD not in str(report)
 
 
@@ -129,9 +128,9 @@ def test_readers_that_disagree_make_nothing_equal(lab, spark, monkeypatch, troub
         on_read=lambda found: differs.extend(one.failure for one in found if one.failure),
     )
     assert Equality.INCONCLUSIVE in _verdicts(request, report).values()
-    assert 0 < len(report.failures) < 6, "one segment of each kind of batch"
+    reasons = [one.failure for one in report.outcomes if one.failure]
+    assert 0 < len(reasons) < 6, "one segment of each kind of batch"
     wanted = "not read by Spark's Kafka source" if trouble == "gone" else "of the source we read 10 records ("
-    reasons = [failure.reason for failure in report.failures]
     # Where they disagree, nothing of this reading is kept as equal.
     assert len(differs) == (8 if trouble == "different" else len(reasons))
     assert set(reasons) <= set(differs)

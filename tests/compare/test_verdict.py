@@ -5,14 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kafka_migration.compare.digests import (
-    SOURCE,
-    TARGET,
-    Digest,
-    DigestReport,
-    ReadFailure,
-    SegmentDigest,
-)
+from kafka_migration.compare.digests import Digest, DigestReport, SegmentOutcome
 from kafka_migration.compare.request import PartitionRange, ValidationRequest
 from kafka_migration.compare.result import Difference, Equality, PartitionResult, ValidationResult, worst
 from kafka_migration.compare.summary import COLUMNS, Limits, summary
@@ -42,20 +35,42 @@ def _digest(rows: int = 10, total: int = 7, ordered: int = 8, misplaced: int = 0
 RIGHT = {0: _digest(), 1: _digest(), 2: _digest(rows=5)}
 
 
+def _outcomes(
+    source: dict[int, Digest], target: dict[int, Digest], *, partition: int = 0, failures: dict[int, str] | None = None
+) -> list[SegmentOutcome]:
+    """What was found of segments, by their numbers."""
+    numbers = sorted({*source, *target, *(failures or {})})
+    return [
+        SegmentOutcome(
+            topic="topic",
+            partition=partition,
+            segment=at,
+            start=10 * at,
+            end=10 * at + 10,
+            target_start=10 * at,
+            target_end=10 * at + 10,
+            level="record",
+            source=source.get(at, Digest()),
+            target=target.get(at, Digest()),
+            failure=(failures or {}).get(at, ""),
+        )
+        for at in numbers
+    ]
+
+
+def _report(request: ValidationRequest, outcomes: list[SegmentOutcome]) -> DigestReport:
+    return DigestReport(id=request.id, outcomes=tuple(outcomes), seconds=1.0)
+
+
 def _judge(
     request: ValidationRequest,
     source: dict[int, Digest],
     target: dict[int, Digest],
     *,
     source_start: int = 0,
-    failures: tuple[ReadFailure, ...] = (),
+    failures: dict[int, str] | None = None,
 ) -> PartitionResult:
-    segments = [
-        SegmentDigest(side=side, topic="topic", partition=0, segment=at, digest=digest)
-        for side, digests in ((SOURCE, source), (TARGET, target))
-        for at, digest in digests.items()
-    ]
-    report = DigestReport(id=request.id, segments=tuple(segments), failures=failures, seconds=1.0)
+    report = _report(request, _outcomes(source, target, failures=failures))
     assert DigestReport.from_dict(report.as_dict()) == report
     (it,) = judge(request, report, {TP: source_start})
     return it
@@ -106,17 +121,16 @@ def test_records_outside_of_every_segment_make_a_difference():
 
 
 def test_partition_that_could_not_be_read_is_inconclusive_whatever_was_read_of_it():
-    failures = (ReadFailure(topic="topic", partition=0, reason="the broker hung up"),)
-    it = _judge(_request(), RIGHT, RIGHT, failures=failures)
+    it = _judge(_request(), RIGHT, RIGHT, failures={1: "the broker hung up"})
+    assert it.segments[1].source == it.segments[1].target == Digest(), "who knows of what"
     assert (it.verdict, it.verdict.exit_code, it.source) == (INCONCLUSIVE, 3, None)
     assert "the broker hung up" in it.detail
 
 
 def test_partition_that_expired_while_it_could_not_be_read_says_so():
-    failures = (ReadFailure(topic="topic", partition=0, reason="out of range"),)
-    it = _judge(_request(), {}, {}, failures=failures, source_start=12)
+    it = _judge(_request(), {}, {}, failures=dict.fromkeys(range(3), "out of range"), source_start=12)
     assert (it.verdict, it.verdict.exit_code) == (EXPIRED, 3)
-    assert "source offsets 0..12 expired" in it.detail
+    assert "the source's log starts at 12 by now" in it.detail
 
 
 def test_segment_that_only_lacks_what_expired_is_expired_and_the_others_are_judged():
@@ -140,7 +154,7 @@ def test_equal_stays_equal_if_the_source_expires_after_it_was_read():
 
 def test_report_of_another_request_is_no_answer():
     with pytest.raises(ValueError, match="does not answer"):
-        judge(_request(), DigestReport(id="another", segments=(), failures=(), seconds=0.0), {})
+        judge(_request(), DigestReport(id="another", outcomes=(), seconds=0.0), {})
 
 
 def test_worst_verdict_wins_and_only_equal_has_exit_code_0():
@@ -153,18 +167,8 @@ def test_worst_verdict_wins_and_only_equal_has_exit_code_0():
 def test_hint_of_misrouting_needs_all_partitions_to_have_been_read():
     request = _request(partitions=2)
     other = _digest(total=1, ordered=1)
-    segments = [
-        SegmentDigest(side=side, topic="topic", partition=at, segment=segment, digest=digest)
-        for side, at, digests in (
-            (SOURCE, 0, RIGHT),
-            (SOURCE, 1, {**RIGHT, 0: other}),
-            (TARGET, 0, {**RIGHT, 0: other}),
-            (TARGET, 1, RIGHT),
-        )
-        for segment, digest in digests.items()
-    ]
-    report = DigestReport(id=request.id, segments=tuple(segments), failures=(), seconds=0.0)
-    results = judge(request, report, {})
+    moved = {**RIGHT, 0: other}
+    results = judge(request, _report(request, _outcomes(RIGHT, moved) + _outcomes(moved, RIGHT, partition=1)), {})
     assert len(misrouted(results)) == 1
     assert misrouted([*results, not_compared(TopicPartition("topic", 2), 0, 5, "why not", lag=5)]) == ()
 
@@ -201,12 +205,7 @@ def test_summary_has_a_row_for_every_partition_and_every_column_and_none_for_wha
 
 def test_pinned_end_that_consumers_of_committed_records_cannot_reach_is_not_equal() -> None:
     request = _request()
-    segments = [
-        SegmentDigest(side=side, topic="topic", partition=0, segment=at, digest=digest)
-        for side in (SOURCE, TARGET)
-        for at, digest in RIGHT.items()
-    ]
-    report = DigestReport(id=request.id, segments=tuple(segments), failures=(), seconds=1.0)
+    report = _report(request, _outcomes(RIGHT, RIGHT))
     found = {end: judge(request, report, {TP: 0}, stable={TP: end})[0] for end in (24, 25)}
     assert {end: one.verdict for end, one in found.items()} == {24: INCONCLUSIVE, 25: EQUAL}
     assert (found[24].unstable, found[25].unstable) == (1, 0)
@@ -215,9 +214,8 @@ def test_pinned_end_that_consumers_of_committed_records_cannot_reach_is_not_equa
 
 @pytest.mark.parametrize(("starts", "verdict"), [(0, INCONCLUSIVE), (1, EXPIRED)])
 def test_segment_that_could_not_be_read_is_expired_only_where_something_expired(starts: int, verdict: Equality) -> None:
-    failure = ReadFailure(topic="topic", partition=0, reason="out of range", segment=1)
     digests = {at: one for at, one in RIGHT.items() if at != 1}
-    found = _judge(_request(), digests, digests, source_start=starts, failures=(failure,))
+    found = _judge(_request(), digests, digests, source_start=starts, failures={1: "out of range"})
     assert [segment.verdict for segment in found.segments] == [EQUAL, verdict, EQUAL]
 
 
@@ -231,13 +229,8 @@ def test_foreign_record_is_no_expiry_though_the_source_expired_meanwhile() -> No
 
 def test_partitions_that_differ_in_places_alone_are_not_called_misrouted() -> None:
     request = _request(partitions=2)
-    segments = [
-        SegmentDigest(side=side, topic="topic", partition=at, segment=segment, digest=digest)
-        for side, ordered in ((SOURCE, 8), (TARGET, 9))
-        for at in range(2)
-        for segment, digest in {**RIGHT, 0: _digest(ordered=ordered)}.items()
-    ]
-    report = DigestReport(id=request.id, segments=tuple(segments), failures=(), seconds=0.0)
-    results = judge(request, report, {})
+    source, target = ({**RIGHT, 0: _digest(ordered=ordered)} for ordered in (8, 9))
+    found = [one for at in range(2) for one in _outcomes(source, target, partition=at)]
+    results = judge(request, _report(request, found), {})
     assert [result.verdict for result in results] == [DIFFERENT, DIFFERENT]
     assert misrouted(results) == ()

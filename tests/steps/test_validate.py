@@ -8,22 +8,24 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kafka_migration.compare.digests import SOURCE, TARGET, Digest, DigestReport, ReadFailure, SegmentDigest
+from kafka_migration.compare.digests import Digest, DigestReport, SegmentOutcome
 from kafka_migration.compare.launch import Expectations
 from kafka_migration.compare.request import ValidationRequest
 from kafka_migration.compare.result import Equality
+from kafka_migration.compare.segments import tiles
 from kafka_migration.domain.checks import Verdict
 from kafka_migration.domain.controls import Controls, Pause
 from kafka_migration.domain.errors import BadInput, CouldNotFindOut, Refused
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.offset_map import OffsetMap, Run
+from kafka_migration.domain.skips import Skip
 from kafka_migration.domain.types import Desired, Position, TopicPartition, TopicSpec
 from kafka_migration.kafka.connections import ClusterConnection
 from kafka_migration.migration.context import Context
@@ -39,6 +41,9 @@ from tests.steps.worlds import FakeClock
 
 RECORDS = 2_500
 SEGMENT = 1_000
+
+#: Given a request and its right answer, what Spark answers.
+Answer = Callable[[ValidationRequest, DigestReport], DigestReport]
 
 
 def agrees(_summary: Path, _directory: Path, _environ: Mapping[str, str]) -> Expectations:
@@ -57,6 +62,8 @@ class Link:
     def __init__(self) -> None:
         self.at: dict[TopicPartition, int] = {}
         self.halted: dict[TopicPartition, Any] = {}
+        self.skipped: dict[TopicPartition, list[Skip]] = {}
+        self.extra: dict[TopicPartition, list[tuple[int, int]]] = {}
         self.state = "running"
         self.pause: Pause | None = None
         self.sealed: Any = None
@@ -76,10 +83,10 @@ class Link:
         return Controls(pause=self.pause)
 
     def extras(self) -> dict[TopicPartition, Any]:
-        return {}
+        return self.extra
 
     def skips(self) -> dict[TopicPartition, Any]:
-        return {}
+        return self.skipped
 
     def rewinds(self) -> dict[TopicPartition, Any]:
         return {}
@@ -116,7 +123,7 @@ class Lab:
     journal: Journal = field(default_factory=lambda: Journal(MemoryStore(), "lab"))
     told: list[str] = field(default_factory=list)
     asked: list[ValidationRequest] = field(default_factory=list)
-    answer: Callable[[ValidationRequest, DigestReport], DigestReport] = lambda _, report: report
+    answer: Answer = lambda _, report: report
 
     def topic(self, name: str, *, partitions: int = 1, records: int = RECORDS) -> list[TopicPartition]:
         tps = [TopicPartition(name, partition) for partition in range(partitions)]
@@ -163,48 +170,32 @@ def _cluster(role: str) -> FakeCluster:
 
 def right_answer(request: ValidationRequest) -> DigestReport:
     """Digests of gapless records, the same on both sides: each record counts 1 in its sums."""
-    segments, size = [], request.segment_records
+    outcomes = []
     for range_ in request.ranges:
-        for at in range(range_.source_start // size, -(-range_.source_end // size) if range_.records else 0):
-            rows = min(range_.source_end, (at + 1) * size) - max(range_.source_start, at * size)
+        for at, tile in tiles(range_, request.segment_records):
+            rows = tile.source_end - tile.source_start
             digest = Digest(rows=rows, bytes=rows, total=rows, ordered=rows)
-            for side in (SOURCE, TARGET):
-                segments.append(
-                    SegmentDigest(side=side, topic=range_.topic, partition=range_.partition, segment=at, digest=digest)
-                )
-    return DigestReport(id=request.id, segments=tuple(segments), failures=(), seconds=1.0)
+            outcomes.append(SegmentOutcome.of(at, tile, request.level, source=digest, target=digest))
+    return DigestReport(id=request.id, outcomes=tuple(outcomes), seconds=1.0)
 
 
-def unread(tp: TopicPartition) -> Callable[[ValidationRequest, DigestReport], DigestReport]:
+def spoiled(tp: TopicPartition, spoil: Callable[[SegmentOutcome], SegmentOutcome]) -> Answer:
+    """The right answer, but for what was found of ``tp``."""
+
+    def answer(_request: ValidationRequest, report: DigestReport) -> DigestReport:
+        return replace(report, outcomes=tuple(spoil(one) if one.tp == tp else one for one in report.outcomes))
+
+    return answer
+
+
+def unread(tp: TopicPartition) -> Answer:
     """Spark cannot read ``tp``."""
-
-    def answer(request: ValidationRequest, report: DigestReport) -> DigestReport:
-        kept = tuple(segment for segment in report.segments if (segment.topic, segment.partition) != tp)
-        failure = ReadFailure(topic=tp.topic, partition=tp.partition, reason="out of range")
-        return DigestReport(id=request.id, segments=kept, failures=(failure,), seconds=1.0)
-
-    return answer
+    return spoiled(tp, lambda one: replace(one, source=Digest(), target=Digest(), failure="out of range"))
 
 
-def altered(tp: TopicPartition) -> Callable[[ValidationRequest, DigestReport], DigestReport]:
+def altered(tp: TopicPartition) -> Answer:
     """A record of ``tp`` on the target is another one."""
-
-    def answer(request: ValidationRequest, report: DigestReport) -> DigestReport:
-        segments = tuple(
-            SegmentDigest(
-                side=segment.side,
-                topic=segment.topic,
-                partition=segment.partition,
-                segment=segment.segment,
-                digest=Digest(rows=segment.digest.rows, bytes=segment.digest.bytes, total=1, ordered=1),
-            )
-            if (segment.topic, segment.partition) == tp and segment.side == TARGET
-            else segment
-            for segment in report.segments
-        )
-        return DigestReport(id=request.id, segments=segments, failures=(), seconds=1.0)
-
-    return answer
+    return spoiled(tp, lambda one: replace(one, target=replace(one.target, total=1, ordered=1)))
 
 
 @pytest.fixture
@@ -431,6 +422,27 @@ def test_records_that_expire_while_being_read_are_pinned_again_without_them(lab)
     assert "0..1200 have expired" in result.detail
 
 
+def test_what_was_given_up_and_what_is_beside_the_copy_is_not_compared_also_where_the_source_expires(lab):
+    (tp,) = lab.topic("a")
+    lab.link.skipped = {
+        tp: [Skip(start=1_300, end=1_400, halt="DAMAGED", detail="", by="me", at=lab.context().stamp(), topic_key="")]
+    }
+    lab.link.extra = {tp: [(1_210, 1_220)]}
+
+    def expire_once(request: ValidationRequest, report: DigestReport) -> DigestReport:
+        if len(lab.asked) > 1:
+            return report
+        lab.source.delete_records(tp, 1_200)
+        return unread(tp)(request, report)
+
+    lab.answer = expire_once
+    (result,) = lab.validate().result.partitions
+    assert [range_.left_out for request in lab.asked for range_ in request.ranges] == [((1_300, 1_400),)] * 2
+    assert [range_.target_left_out for request in lab.asked for range_ in request.ranges] == [((1_210, 1_220),)] * 2
+    assert "source offsets 1300..1400 were given up" in result.detail
+    assert "target offsets 1210..1220 hold what `adopt` has left there" in result.detail
+
+
 def test_retention_that_never_lets_a_read_finish_is_expired_and_exit_code_3(lab):
     (tp,) = lab.topic("a")
 
@@ -529,7 +541,7 @@ def test_record_of_very_many_partitions_keeps_those_that_differ(lab, monkeypatch
         (lambda request, result: None, CouldNotFindOut),
         (
             lambda request, result: result.write_text(
-                json.dumps(DigestReport(id="another", segments=(), failures=(), seconds=0).as_dict())
+                json.dumps(DigestReport(id="another", outcomes=(), seconds=0).as_dict())
             ),
             CouldNotFindOut,
         ),

@@ -4,23 +4,22 @@ played; the logs are made up, and read as fetched ones are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from kafka_migration.compare.digests import TARGET, DigestReport, ReadFailure
+from kafka_migration.compare.digests import Digest, SegmentOutcome
 from kafka_migration.compare.explain.drill import Found, Scope
 from kafka_migration.compare.explain.result import Drilled, Fault
-from kafka_migration.compare.request import ValidationRequest
 from kafka_migration.compare.result import Equality, PartitionResult
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.validation import comparison, explain
 from tests.compare.drill_sides import Side, contents
 from tests.mutation.logs import Log, log_of
-from tests.steps.test_validate import RECORDS, SEGMENT, Lab
+from tests.steps.test_validate import RECORDS, SEGMENT, Answer, Lab, spoiled
 
 TP = TopicPartition("orders", 0)
 
@@ -40,23 +39,17 @@ def _opens(source: Log, target: Log) -> Any:
     return logs
 
 
-def _answers(*, unequal: tuple[int, ...], unread: tuple[int, ...]) -> Callable[..., DigestReport]:
+def _answers(*, unequal: tuple[int, ...], unread: tuple[int, ...]) -> Answer:
     """Of these segments the target's digest is another one, those could not be read."""
 
-    def answer(request: ValidationRequest, report: DigestReport) -> DigestReport:
-        segments = tuple(
-            replace(segment, digest=replace(segment.digest, total=1, ordered=1))
-            if segment.segment in unequal and segment.side == TARGET
-            else segment
-            for segment in report.segments
-            if segment.segment not in unread
-        )
-        failures = tuple(
-            ReadFailure(topic=TP.topic, partition=TP.partition, segment=at, reason="checksum is wrong") for at in unread
-        )
-        return DigestReport(id=request.id, segments=segments, failures=failures, seconds=1.0)
+    def spoil(one: SegmentOutcome) -> SegmentOutcome:
+        if one.segment in unread:
+            return replace(one, source=Digest(), target=Digest(), failure="checksum is wrong")
+        if one.segment in unequal:
+            return replace(one, target=replace(one.target, total=1, ordered=1))
+        return one
 
-    return answer
+    return spoiled(TP, spoil)
 
 
 def _drilled(lab: Lab, target: Log, source: Log, **answer: Any) -> PartitionResult:

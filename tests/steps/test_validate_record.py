@@ -9,18 +9,15 @@ from typing import Any
 
 import pytest
 
-from kafka_migration.compare.digests import SOURCE, TARGET, DigestReport, to_line
+from kafka_migration.compare.digests import SOURCE, TARGET, DigestReport, SegmentOutcome, to_line
 from kafka_migration.compare.request import ValidationRequest
 from kafka_migration.compare.result import Equality
-from kafka_migration.compare.verdict import outcomes_of
 from kafka_migration.domain.checks import Verdict
 from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.types import TopicPartition
 from kafka_migration.validation import validate, verdict
-from tests.steps.test_validate import Lab, altered, contradicts, right_answer, unread
+from tests.steps.test_validate import Answer, Lab, altered, contradicts, right_answer, spoiled, unread
 from tests.steps.test_validate_segments import Remembering
-
-Answer = Callable[[ValidationRequest, DigestReport], DigestReport]
 
 
 def as_it_is(_request: ValidationRequest, report: DigestReport) -> DigestReport:
@@ -54,7 +51,7 @@ def _until_it_dies(
         def run(request_file: Any, result_file: Any) -> None:
             lab.spark(request_file, result_file)
             request = lab.asked[-1]
-            log(to_line(outcomes_of(request, answer(request, right_answer(request)))))
+            log(to_line(answer(request, right_answer(request)).outcomes))
             meanwhile.append(gate(lab))
             raise CouldNotFindOut("the job ended with code 137")
 
@@ -93,24 +90,17 @@ def test_run_under_way_leaves_the_gate_open_until_it_breaks_off(lab, monkeypatch
 
 
 def test_records_that_may_have_expired_while_they_were_read_are_no_difference_yet(lab, monkeypatch):
-    def expired(request: ValidationRequest, report: DigestReport) -> DigestReport:
-        left = replace(report.segments[0].digest, rows=7, total=7, ordered=7)
-        fewer = (
-            replace(segment, digest=left) if segment.side == SOURCE and segment.segment == 0 else segment
-            for segment in report.segments
-        )
-        return replace(report, segments=tuple(fewer))
+    def short(side: str) -> Answer:
+        def spoil(one: SegmentOutcome) -> SegmentOutcome:
+            left = replace(one.source, rows=7, total=7, ordered=7)
+            if one.segment:
+                return one
+            return replace(one, source=left) if side == SOURCE else replace(one, target=left)
 
-    def lost(request: ValidationRequest, report: DigestReport) -> DigestReport:
-        left = replace(report.segments[0].digest, rows=7, total=7, ordered=7)
-        fewer = (
-            replace(segment, digest=left) if segment.side == TARGET and segment.segment == 0 else segment
-            for segment in report.segments
-        )
-        return replace(report, segments=tuple(fewer))
+        return spoiled(TopicPartition("orders", 0), spoil)
 
-    assert _until_it_dies(lab, monkeypatch, expired)[0] is Verdict.WARN
-    assert _until_it_dies(lab, monkeypatch, lost)[0] is Verdict.FAIL
+    assert _until_it_dies(lab, monkeypatch, short(SOURCE))[0] is Verdict.WARN
+    assert _until_it_dies(lab, monkeypatch, short(TARGET))[0] is Verdict.FAIL
 
 
 def test_what_compaction_may_explain_is_no_difference_yet(lab, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,7 +13,6 @@ from kafka_migration.compare.digests import Digest, DigestReport, SegmentOutcome
 from kafka_migration.compare.request import ValidationRequest
 from kafka_migration.compare.result import Equality
 from kafka_migration.compare.segments import expected_records, tiles
-from kafka_migration.compare.verdict import outcomes_of
 from kafka_migration.domain.errors import CouldNotFindOut
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.offset_map import OffsetMap, Run
@@ -24,7 +24,7 @@ from kafka_migration.topics import handling
 from kafka_migration.validation import validate
 from kafka_migration.validation.pins import pin
 from kafka_migration.validation.segments import Segments
-from tests.steps.test_validate import RECORDS, SEGMENT, Lab, altered, right_answer
+from tests.steps.test_validate import RECORDS, SEGMENT, Lab, altered, right_answer, unread
 
 EQUAL, DIFFERENT = Equality.EQUAL, Equality.DIFFERENT
 
@@ -141,14 +141,8 @@ def test_segment_that_differed_is_read_again_and_its_neighbours_are_not(lab):
     (tp,) = lab.topic("orders")
 
     def second_differs(request: ValidationRequest, report: DigestReport) -> DigestReport:
-        wrong = altered(tp)(request, report)
-        return replace(
-            report,
-            segments=tuple(
-                segment if segment.segment != 1 else other
-                for segment, other in zip(report.segments, wrong.segments, strict=True)
-            ),
-        )
+        both = zip(report.outcomes, altered(tp)(request, report).outcomes, strict=True)
+        return replace(report, outcomes=tuple(other if one.segment == 1 else one for one, other in both))
 
     lab.answer = second_differs
     assert lab.validate().verdict is DIFFERENT
@@ -181,7 +175,7 @@ def _validate_until_killed(lab: Remembering, monkeypatch: pytest.MonkeyPatch, *,
         def run(request_file: Any, result_file: Any) -> None:
             lab.spark(request_file, result_file)
             request = lab.asked[-1]
-            found = outcomes_of(request, right_answer(request))
+            found = right_answer(request).outcomes
             assert len(found) >= segments
             log("a line for people")
             log(to_line(found[:segments]))
@@ -207,6 +201,22 @@ def test_what_was_read_before_the_job_died_is_not_read_again(lab, monkeypatch):
     assert [one.source for one in found.result.partitions] == [one.source for one in whole.result.partitions]
 
 
+def test_segment_that_could_not_be_read_counts_once_in_what_is_shown_of_the_progress(lab, monkeypatch):
+    (tp,) = lab.topic("orders")
+    lab.answer = unread(tp)
+
+    def heard(_environ: Any, *, log: Any, **_: Any) -> Any:
+        def run(request_file: Any, result_file: Any) -> None:
+            lab.spark(request_file, result_file)
+            log(to_line(DigestReport.from_dict(json.loads(result_file.read_text())).outcomes))
+
+        return run
+
+    monkeypatch.setattr(validate, "local_runner", heard)
+    lab.validate(run=None)
+    assert [line.partition(" segments")[0] for line in lab.told if "record pairs" in line] == ["3 of 3"]
+
+
 @dataclass
 class Mapped:
     """A map of two runs. Between them the source has a marker at ``marker``, and the target one more."""
@@ -225,10 +235,9 @@ def test_segment_of_which_the_map_says_something_else_between_its_bounds_is_read
     def of_the_map(request: ValidationRequest, report: DigestReport) -> DigestReport:
         (it,) = request.ranges
         rows = expected_records(it, SEGMENT)
-        found = (
-            replace(one, digest=Digest(rows=rows[one.segment], total=rows[one.segment])) for one in report.segments
-        )
-        return replace(report, segments=tuple(found))
+        digests = {at: Digest(rows=count, total=count) for at, count in rows.items()}
+        found = (replace(one, source=digests[one.segment], target=digests[one.segment]) for one in report.outcomes)
+        return replace(report, outcomes=tuple(found))
 
     lab.answer = of_the_map
     for marker, times, read in ((400, 1, RECORDS), (400, 1, RECORDS), (500, 2, SEGMENT), (500, 2, SEGMENT)):

@@ -1,4 +1,4 @@
-"""What the Spark job found out: digests by segment, and the partitions that could not be read."""
+"""What the Spark job found out of each segment: both sides' digests, or why it could not be read."""
 
 from __future__ import annotations
 
@@ -117,17 +117,6 @@ def sum_of(digests: Iterable[Digest]) -> Digest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentDigest:
-    """One side's digest of one segment of a partition."""
-
-    side: str
-    topic: str
-    partition: int
-    segment: int
-    digest: Digest
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentOutcome:
     """Both sides' digests of one segment, or of the part of it that was asked for: these source and target offsets.
 
@@ -217,59 +206,18 @@ def from_line(line: str) -> list[SegmentOutcome] | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadFailure:
-    """A partition, or one segment of it, whose records could not all be read, on one side or the other, and why."""
-
-    topic: str
-    partition: int
-    reason: str
-    segment: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DigestReport:
-    """The answer to the request with this ``id``. A segment has digests or a failure; without records, neither."""
+    """The answer to the request with this ``id``."""
 
     id: str
-    segments: tuple[SegmentDigest, ...]
-    failures: tuple[ReadFailure, ...]
+    outcomes: tuple[SegmentOutcome, ...]
     seconds: float
 
-    @classmethod
-    def of(cls, id: str, outcomes: Iterable[SegmentOutcome], *, seconds: float) -> DigestReport:
-        found = list(outcomes)
-        return cls(
-            id=id,
-            segments=tuple(
-                SegmentDigest(side=side, topic=one.topic, partition=one.partition, segment=one.segment, digest=digest)
-                for one in found
-                if not one.failure
-                for side, digest in ((SOURCE, one.source), (TARGET, one.target))
-            ),
-            failures=tuple(
-                ReadFailure(topic=one.topic, partition=one.partition, reason=one.failure, segment=one.segment)
-                for one in found
-                if one.failure
-            ),
-            seconds=seconds,
-        )
-
-    def by_partition(self) -> dict[tuple[TopicPartition, str], dict[int, Digest]]:
-        """(partition, side) -> segment -> digest, of all."""
-        out: dict[tuple[TopicPartition, str], dict[int, Digest]] = {}
-        for segment in self.segments:
-            mine = out.setdefault((TopicPartition(segment.topic, segment.partition), segment.side), {})
-            mine[segment.segment] = mine.get(segment.segment, Digest()) + segment.digest
-        return out
-
     def as_dict(self) -> dict[str, Any]:
+        """JSON types only."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> DigestReport:
-        return cls(
-            id=value["id"],
-            segments=tuple(SegmentDigest(**{**one, "digest": Digest(**one["digest"])}) for one in value["segments"]),
-            failures=tuple(ReadFailure(**failure) for failure in value["failures"]),
-            seconds=value["seconds"],
-        )
+        outcomes = tuple(SegmentOutcome.from_dict(one) for one in value["outcomes"])
+        return cls(id=value["id"], outcomes=outcomes, seconds=value["seconds"])

@@ -16,6 +16,8 @@ from kafka_migration.domain.types import TopicPartition
 
 #: So many topics of which the least was compared are kept in the journal.
 _LEAST_TOPICS = 20
+#: A partition's detail, where there is no more to say of it.
+NOTHING_BUT_EQUAL = "equal"
 
 
 class Equality(enum.StrEnum):
@@ -189,7 +191,7 @@ class PartitionResult:
 
     def with_detail(self, more: str) -> PartitionResult:
         """The same, with ``more`` in its detail, which stands alone where there was nothing but equality."""
-        return replace(self, detail=more if self.verdict is Equality.EQUAL else f"{self.detail}; {more}")
+        return replace(self, detail=more if self.detail == NOTHING_BUT_EQUAL else f"{self.detail}; {more}")
 
     def as_dict(self, *, with_segments: bool = True) -> dict[str, Any]:
         """JSON types only. ``with_segments`` False leaves the segments out that are equal."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from kafka_migration.compare.digests import SOURCE, TARGET, Digest, DigestReport, SegmentOutcome, is_same, sum_of
+from kafka_migration.compare.digests import Digest, DigestReport, SegmentOutcome, is_same, sum_of
 from kafka_migration.compare.request import PartitionRange, ValidationRequest
-from kafka_migration.compare.result import Equality, PartitionResult, SegmentResult, worst
+from kafka_migration.compare.result import NOTHING_BUT_EQUAL, Equality, PartitionResult, SegmentResult, worst
 from kafka_migration.compare.segments import cut, expected_records, tiles
 from kafka_migration.domain.types import PartitionEnds, TopicPartition
 
@@ -54,20 +54,15 @@ def judge(
     """
     if report.id != request.id:
         raise ValueError(f"report {report.id} does not answer request {request.id}")
-    reasons = {
-        TopicPartition(failure.topic, failure.partition): failure.reason
-        for failure in report.failures
-        if failure.segment is None
-    }
-    known = _known(report, kept or {})
+    found: defaultdict[TopicPartition, defaultdict[int, list[SegmentOutcome]]] = defaultdict(lambda: defaultdict(list))
+    for one in report.outcomes:
+        found[one.tp][one.segment].append(one)
     results = []
     for range_ in request.ranges:
-        start_now = source_starts.get(range_.tp, range_.source_start)
-        if range_.tp in reasons:
-            result = _unread(range_, reasons[range_.tp], start_now)
-        else:
-            result = _compare(request, range_, known[range_.tp], start_now)
-        results.append(_with_unstable(result, (stable or {}).get(range_.tp)))
+        tp = range_.tp
+        start_now = source_starts.get(tp, range_.source_start)
+        result = _compare(request, range_, found[tp], (kept or {}).get(tp, {}), start_now)
+        results.append(_with_unstable(result, (stable or {}).get(tp)))
     return results
 
 
@@ -80,28 +75,6 @@ def _with_unstable(result: PartitionResult, stable: int | None) -> PartitionResu
     )
     verdict = worst((result.verdict, Equality.INCONCLUSIVE))
     return replace(detailed, verdict=verdict, unstable=result.target_end - stable)
-
-
-def outcomes_of(request: ValidationRequest, report: DigestReport) -> list[SegmentOutcome]:
-    """The segments of ``report`` that could be read, with the bounds that they were asked for with."""
-    found = report.by_partition()
-    failed = {(failure.topic, failure.partition, failure.segment) for failure in report.failures}
-    outcomes = []
-    for range_ in request.ranges:
-        source, target = found.get((range_.tp, SOURCE), {}), found.get((range_.tp, TARGET), {})
-        for number, tile in tiles(range_, request.segment_records):
-            if {(range_.topic, range_.partition, number), (range_.topic, range_.partition, None)} & failed:
-                continue
-            outcomes.append(
-                SegmentOutcome.of(
-                    number,
-                    tile,
-                    request.read_level(range_),
-                    source=source.get(number),
-                    target=target.get(number),
-                )
-            )
-    return outcomes
 
 
 def not_compared(tp: TopicPartition, source_start: int, source_end: int, reason: str, *, lag: int) -> PartitionResult:
@@ -161,74 +134,52 @@ def _sums(segments: Sequence[SegmentResult]) -> tuple[Digest, Digest]:
     return sum_of(segment.source for segment in segments), sum_of(segment.target for segment in segments)
 
 
-def _unread(range_: PartitionRange, reason: str, start_now: int) -> PartitionResult:
-    expired = start_now > range_.source_start
-    why = f"source offsets {range_.source_start}..{start_now} expired while being read; " if expired else ""
-    return _result(
-        range_,
-        (),
-        verdict=Equality.EXPIRED if expired else Equality.INCONCLUSIVE,
-        detail=f"{why}not read: {reason}",
-        is_read=False,
-    )
-
-
-@dataclass(slots=True)
-class _Known:
-    """What is known of one segment: both sides as they were read now, and what was ``kept`` from before."""
-
-    source: Digest = field(default_factory=Digest)
-    target: Digest = field(default_factory=Digest)
-    failure: str = ""
-    kept: Kept | None = None
-
-
-def _known(report: DigestReport, kept: AllKept) -> Mapping[TopicPartition, Mapping[int, _Known]]:
-    found: defaultdict[TopicPartition, defaultdict[int, _Known]] = defaultdict(lambda: defaultdict(_Known))
-    for (tp, side), digests in report.by_partition().items():
-        for segment, digest in digests.items():
-            if side == SOURCE:
-                found[tp][segment].source = digest
-            else:
-                found[tp][segment].target = digest
-    for failure in report.failures:
-        if failure.segment is not None:
-            found[TopicPartition(failure.topic, failure.partition)][failure.segment].failure = failure.reason
-    for tp, segments in kept.items():
-        for segment, before in segments.items():
-            found[tp][segment].kept = before
-    return found
-
-
 def _compare(
-    request: ValidationRequest, range_: PartitionRange, known: Mapping[int, _Known], start_now: int
+    request: ValidationRequest,
+    range_: PartitionRange,
+    found: Mapping[int, Sequence[SegmentOutcome]],
+    kept: Mapping[int, Kept],
+    start_now: int,
 ) -> PartitionResult:
     size = request.segment_records
     tile_of, expected = dict(tiles(range_, size)), expected_records(range_, size)
     segments = []
-    for number in sorted({*expected, *known}):
-        one = known.get(number) or _Known()
+    for number in sorted({*expected, *found, *kept}):
         tile = tile_of.get(number) or _beside(range_, number * size, (number + 1) * size)
-        segment = _segment(range_, number, tile, expected.get(number, 0), one)
-        if number in expected or one.failure or segment.source.rows or segment.target.rows:
+        before = kept.get(number)
+        segment = _segment(range_, number, tile, expected.get(number, 0), found.get(number, ()), before)
+        if number in expected or segment.failure or segment.source.rows or segment.target.rows:
             # Not an empty stretch of the target that no source offset belongs to.
-            level = one.kept.level if one.kept and one.kept.whole else request.read_level(range_)
+            level = before.level if before and before.whole else request.read_level(range_)
             verdict = _verdict(segment, start_now, begins=range_.source_start)
             segments.append(replace(segment, level=level, verdict=verdict))
-    return _result(
-        range_,
-        tuple(segments),
+    return PartitionResult(
+        topic=range_.topic,
+        partition=range_.partition,
+        source_start=range_.source_start,
+        source_end=range_.source_end,
+        target_start=range_.target_start,
+        target_end=range_.target_end,
+        expected=sum(segment.expected for segment in segments) if segments else range_.records,
+        segments=tuple(segments),
         verdict=worst(segment.verdict for segment in segments),
         detail=_detail(segments, start_now) + _compacted(segments),
         is_read=not any(segment.failure for segment in segments),
     )
 
 
-def _segment(range_: PartitionRange, number: int, tile: PartitionRange, mapped: int, known: _Known) -> SegmentResult:
-    """What was read and kept of a segment, where the map has ``mapped`` records; not judged yet."""
-    source, target, kept = known.source, known.target, known.kept
-    if kept is not None:
-        source, target = kept.source + source, kept.target + target
+def _segment(
+    range_: PartitionRange,
+    number: int,
+    tile: PartitionRange,
+    mapped: int,
+    found: Sequence[SegmentOutcome],
+    kept: Kept | None,
+) -> SegmentResult:
+    """What was ``found`` and ``kept`` of a segment, where the map has ``mapped`` records; not judged yet."""
+    known: list[Kept | SegmentOutcome] = [one for one in found if not one.failure]
+    known += [kept] if kept else []
+    source, target = sum_of(one.source for one in known), sum_of(one.target for one in known)
     return SegmentResult(
         segment=number,
         start=tile.source_start,
@@ -239,7 +190,7 @@ def _segment(range_: PartitionRange, number: int, tile: PartitionRange, mapped: 
         verdict=Equality.EQUAL,
         target_start=tile.target_start,
         target_end=tile.target_end,
-        failure=known.failure,
+        failure=next((one.failure for one in found if one.failure), ""),
         kept=kept is not None and kept.whole,
         read_at="" if kept is None else kept.at,
     )
@@ -292,28 +243,10 @@ def _is_expired(segment: SegmentResult, start_now: int) -> bool:
 def _detail(segments: Sequence[SegmentResult], start_now: int) -> str:
     bad = [segment for segment in segments if segment.verdict is not Equality.EQUAL]
     if not bad:
-        return "equal"
+        return NOTHING_BUT_EQUAL
     parts = [f"source offsets {segment.start}..{segment.end}: {segment.detail}" for segment in bad[:_SHOWN_SEGMENTS]]
     if len(bad) > _SHOWN_SEGMENTS:
         parts.append(f"{len(bad) - _SHOWN_SEGMENTS} more segments")
     if any(segment.verdict is Equality.EXPIRED for segment in bad):
         parts.append(f"the source's log starts at {start_now} by now")
     return "; ".join(parts)
-
-
-def _result(
-    range_: PartitionRange, segments: tuple[SegmentResult, ...], *, verdict: Equality, detail: str, is_read: bool
-) -> PartitionResult:
-    return PartitionResult(
-        topic=range_.topic,
-        partition=range_.partition,
-        source_start=range_.source_start,
-        source_end=range_.source_end,
-        target_start=range_.target_start,
-        target_end=range_.target_end,
-        expected=sum(segment.expected for segment in segments) if segments else range_.records,
-        segments=segments,
-        verdict=verdict,
-        detail=detail,
-        is_read=is_read,
-    )

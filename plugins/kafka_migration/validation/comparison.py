@@ -102,10 +102,11 @@ class Comparison:
             target_names=other_names(ctx.destination, topics),
         )
         ctx.log(_what_is_read(chosen))
-        report = DigestReport(id=request.id, segments=(), failures=(), seconds=0.0)
+        report = DigestReport(id=request.id, outcomes=(), seconds=0.0)
         if request.ranges:
             report = _digest(request, self.run)
-            self.segments.report(request, report)
+            # Of what was read, whatever of it nobody has heard of meanwhile.
+            self.segments.found(one for one in report.outcomes if not one.failure)
         self._seconds += report.seconds
         starts = {tp: ends.start for tp, ends in ctx.origin.ends([range_.tp for range_ in ranges]).items()}
         stable = stable_ends(ctx, ranges)
@@ -152,14 +153,13 @@ def _what_is_read(chosen: Chosen) -> str:
 
 
 def _with_left_out(result: PartitionResult, pinned: PartitionRange) -> PartitionResult:
-    details = [result.detail]
     if pinned.left_out:
-        details.append(f"source offsets {_rows(pinned.left_out)} were given up and are not compared")
+        result = result.with_detail(f"source offsets {_rows(pinned.left_out)} were given up and are not compared")
     if pinned.target_left_out:
-        details.append(
+        result = result.with_detail(
             f"target offsets {_rows(pinned.target_left_out)} hold what `adopt` has left there, beside the copy"
         )
-    return replace(result, detail="; ".join(details))
+    return result
 
 
 def _rows(spans: Iterable[tuple[int, int]]) -> str:

@@ -168,7 +168,7 @@ def run(
             on_read([replace(one, failure=one.failure or DISAGREE) for one in agreed] if wrong else doubted)
         found = [*(one for one in found if one.level != Level.RECORD), *agreed]
     seconds = round(time.monotonic() - began, 3)
-    return DigestReport.of(request.id, found, seconds=seconds)
+    return DigestReport(id=request.id, outcomes=tuple(found), seconds=seconds)
 
 
 def _leaders(request: ValidationRequest, wires: Wires) -> dict[TopicPartition, int]:

@@ -74,22 +74,13 @@ def pin(ctx: Context, partitions: Iterable[TopicPartition]) -> Pins:
     at, sources = ctx.stamp(), own(ctx, ctx.origin.ends(partitions, committed=True), ctx.direction.origin)
     reasons, short = _await_mirror(ctx, sources)
     reached = [tp for tp in sources if tp not in reasons]
-    maps, skips, extras = ctx.link.offset_maps(reached), ctx.link.skips(), ctx.link.extras()
-    targets = own(ctx, ctx.destination.ends(reached), ctx.direction.destination)
+    targets, pinned = own(ctx, ctx.destination.ends(reached), ctx.direction.destination), _Pinning(ctx, reached)
     still = _at_rest(ctx, sources, reached)
     traits = topic_traits(ctx, {tp.topic for tp in reached})
     ranges, firsts = [], {}
     for tp in reached:
-        firsts[tp] = next((run.source for run in maps[tp].runs()), sources[tp].start)
-        range_ = PartitionRange.pinned(
-            tp,
-            maps[tp],
-            source=sources[tp],
-            target=targets[tp],
-            skips=skips.get(tp, ()),
-            extras=extras.get(tp, ()),
-            whole=tp in still,
-        )
+        firsts[tp] = next((run.source for run in pinned.maps[tp].runs()), sources[tp].start)
+        range_ = pinned.range(tp, sources[tp], targets[tp], whole=tp in still)
         ranges.append(replace(range_, **traits[tp.topic]))
     return Pins(
         at=at,
@@ -99,6 +90,22 @@ def pin(ctx: Context, partitions: Iterable[TopicPartition]) -> Pins:
         short=short,
         first_offsets=firsts,
     )
+
+
+class _Pinning:
+    """How the link has copied ``tps`` up to now."""
+
+    def __init__(self, ctx: Context, tps: Iterable[TopicPartition]) -> None:
+        self.maps, self._skips, self._extras = ctx.link.offset_maps(tps), ctx.link.skips(), ctx.link.extras()
+
+    def range(
+        self, tp: TopicPartition, source: PartitionEnds, target: PartitionEnds, *, whole: bool = False
+    ) -> PartitionRange:
+        """Of a partition, what :meth:`PartitionRange.pinned` says. Raises NotMirroredYet."""
+        skips, extras = self._skips.get(tp, ()), self._extras.get(tp, ())
+        return PartitionRange.pinned(
+            tp, self.maps[tp], source=source, target=target, skips=skips, extras=extras, whole=whole
+        )
 
 
 def own(ctx: Context, shown: Mapping[TopicPartition, PartitionEnds], side: Side) -> dict[TopicPartition, PartitionEnds]:
@@ -122,21 +129,12 @@ def pin_again(ctx: Context, ranges: Sequence[PartitionRange]) -> tuple[Partition
     tps = [range_.tp for range_ in ranges]
     sources = own(ctx, ctx.origin.ends(tps), ctx.direction.origin)
     targets = own(ctx, ctx.destination.ends(tps), ctx.direction.destination)
-    maps = ctx.link.offset_maps(tps)
-    skips, extras = ctx.link.skips(), ctx.link.extras()
-    found = []
+    pinned, found = _Pinning(ctx, tps), []
     for range_ in ranges:
         start = max(range_.source_start, sources[range_.tp].start)
         source = PartitionEnds(start=start, end=max(start, range_.source_end))
         try:
-            new = PartitionRange.pinned(
-                range_.tp,
-                maps[range_.tp],
-                source=source,
-                target=targets[range_.tp],
-                skips=skips.get(range_.tp, ()),
-                extras=extras.get(range_.tp, ()),
-            )
+            new = pinned.range(range_.tp, source, targets[range_.tp])
         except NotMirroredYet:
             ctx.log(f"{range_.tp}: the source has expired up to {start}, beyond what was mirrored")
             continue
@@ -287,24 +285,15 @@ class Tail:
         until it asks for the outcome."""
         ctx = self._ctx
         wanted = {tp: (self._since[tp], end) for tp, end in ends.items() if self._since.get(tp, end) < end}
-        maps, skips, extras = ctx.link.offset_maps(wanted), ctx.link.skips(), ctx.link.extras()
+        pinned = _Pinning(ctx, wanted)
         sources = own(ctx, ctx.origin.ends(wanted), ctx.direction.origin)
         targets = own(ctx, ctx.destination.ends(wanted), ctx.direction.destination)
-        ranges = [
-            replace(
-                PartitionRange.pinned(
-                    tp,
-                    maps[tp],
-                    source=PartitionEnds(start=min(end, max(since, sources[tp].start)), end=end),
-                    target=targets[tp],
-                    skips=skips.get(tp, ()),
-                    extras=extras.get(tp, ()),
-                ),
-                **self._traits[tp.topic],
-            )
-            for tp, (since, end) in sorted(wanted.items())
-        ]
-        self._ranges = [range_ for range_ in ranges if not range_.by_key]
+        self._ranges = []
+        for tp, (since, end) in sorted(wanted.items()):
+            source = PartitionEnds(start=min(end, max(since, sources[tp].start)), end=end)
+            range_ = replace(pinned.range(tp, source, targets[tp]), **self._traits[tp.topic])
+            if not range_.by_key:
+                self._ranges.append(range_)
         records = sum(range_.records for range_ in self._ranges)
         threads = min(_THREADS, 1 + len(self._ranges) // _PARTITIONS_EACH + records // _RECORDS_EACH)
         shares = [share for at in range(threads) if (share := self._ranges[at::threads])]

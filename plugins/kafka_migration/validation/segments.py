@@ -15,11 +15,11 @@ from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from kafka_migration.compare.digests import Digest, DigestReport, SegmentOutcome, from_line
-from kafka_migration.compare.request import PartitionRange, ValidationRequest
+from kafka_migration.compare.digests import Digest, SegmentOutcome, from_line
+from kafka_migration.compare.request import PartitionRange
 from kafka_migration.compare.result import Equality
 from kafka_migration.compare.segments import cut, places_hash, split_bounds, tiles
-from kafka_migration.compare.verdict import Kept, outcomes_of
+from kafka_migration.compare.verdict import Kept
 from kafka_migration.domain.levels import Level
 from kafka_migration.domain.types import TopicPartition
 
@@ -246,10 +246,6 @@ class Segments:
             self._ctx.log(text)
         else:
             self.found(found)
-
-    def report(self, request: ValidationRequest, report: DigestReport) -> None:
-        """Keep what only the report has, where nobody read the job's output meanwhile."""
-        self.found(outcomes_of(request, report))
 
     def found(self, outcomes: Iterable[SegmentOutcome]) -> None:
         """Keep what was found, unless it was kept before, and show how far it is. What cannot be read after all, though

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kafka_migration.compare.request import PartitionRange
+from kafka_migration.compare.segments import split_bounds
 
 
 class Places:
@@ -50,17 +51,8 @@ class Places:
         A gap belongs to the record behind it, as in :mod:`kafka_migration.compare.segments`.
         """
         pinned = self.range
-        low = pinned.target_start if start <= pinned.source_start else self._behind(start)
-        high = pinned.target_end if end >= pinned.source_end else self._behind(end)
-        return min(low, pinned.target_end), min(high, pinned.target_end)
-
-    def _behind(self, source: int) -> int:
-        """The target offset behind the last record whose source offset is below ``source``."""
-        at = int(self._sources.searchsorted(source - 1, "right")) - 1
-        if at < 0:
-            return self.range.target_start
-        run = self._runs[at]
-        return run.target + min(run.length, source - run.source)
+        low = pinned.target_start if start <= pinned.source_start else split_bounds(pinned, start)[0]
+        return low, pinned.target_end if end >= pinned.source_end else split_bounds(pinned, end)[0]
 
 
 def regions(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
