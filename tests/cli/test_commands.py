@@ -1010,6 +1010,7 @@ def test_executors_prints_the_configs_of_the_archive_that_it_has_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(environment, "PACKAGES", ("crc32c",))
+    monkeypatch.setattr(environment, "OPTIONAL", {})
     file = tmp_path / "executors.tar.gz"
     result = CliRunner().invoke(app, ["executors", "--output", str(file), "--json"])
     found = json.loads(result.stdout)
