@@ -166,7 +166,8 @@ class Bench:
 
 def evenness(watched: Watched, leaders: dict[TopicPartition, int]) -> dict[str, float]:
     """Of shares behind the first two waves, which are small on purpose: the longest one's time to the median; and for
-    how many seconds a leader was idle, though shares of its own waited, while more than four of another's did."""
+    how many seconds, in all and at once, a leader was idle, though shares of its own waited, while more than four of
+    another's did."""
     reads = [read for read in watched.reads() if read.end]
     times = [read.end - read.begin for read in reads if read.key[0] > 1]
     of = {
@@ -176,16 +177,20 @@ def evenness(watched: Watched, leaders: dict[TopicPartition, int]) -> dict[str, 
     }
     first = {wave: min(read.begin for read in reads if read.key[0] == wave) for wave in range(len(watched.waves))}
     moments = sorted({moment for read in reads for moment in (read.begin, read.end)})
-    idle = 0.0
+    idle = longest = 0.0
+    since: dict[int, float] = {}
     for now, then in pairwise(moments):
         busy = {leader for read in reads if read.begin <= now < read.end for leader in of[read.key]}
         waiting = Counter(leader for read in reads if first[read.key[0]] <= now < read.begin for leader in of[read.key])
-        if any(count > _MOST_WAITING for count in waiting.values()) and set(waiting) - busy:
-            idle += then - now
+        are_waiting = any(count > _MOST_WAITING for count in waiting.values())
+        since = {leader: since.get(leader, now) for leader in waiting.keys() - busy if are_waiting}
+        idle += then - now if since else 0.0
+        longest = max([longest, *(then - begun for begun in since.values())])
     return {
         "shares": len(reads),
         "longest_to_median": round(max(times) / statistics.median(times), 2),
         "idle_leader_seconds": round(idle, 2),
+        "longest_idle_seconds": round(longest, 2),
     }
 
 
