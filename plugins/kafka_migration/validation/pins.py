@@ -74,7 +74,8 @@ def pin(ctx: Context, partitions: Iterable[TopicPartition]) -> Pins:
     at, sources = ctx.stamp(), own(ctx, ctx.origin.ends(partitions, committed=True), ctx.direction.origin)
     reasons, short = _await_mirror(ctx, sources)
     reached = [tp for tp in sources if tp not in reasons]
-    targets, pinned = own(ctx, ctx.destination.ends(reached), ctx.direction.destination), _Pinning(ctx, reached)
+    pinned = _Pinning(ctx, reached)
+    targets = own(ctx, ctx.destination.ends(reached), ctx.direction.destination)
     still = _at_rest(ctx, sources, reached)
     traits = topic_traits(ctx, {tp.topic for tp in reached})
     ranges, firsts = [], {}
@@ -101,7 +102,7 @@ class _Pinning:
     def range(
         self, tp: TopicPartition, source: PartitionEnds, target: PartitionEnds, *, whole: bool = False
     ) -> PartitionRange:
-        """Of a partition, what :meth:`PartitionRange.pinned` says. Raises NotMirroredYet."""
+        """As :meth:`PartitionRange.pinned`. Raises NotMirroredYet."""
         skips, extras = self._skips.get(tp, ()), self._extras.get(tp, ())
         return PartitionRange.pinned(
             tp, self.maps[tp], source=source, target=target, skips=skips, extras=extras, whole=whole
