@@ -29,32 +29,36 @@ def map_of(runs: int) -> OffsetMap:
     return OffsetMap.of_fences([fence], source_end=(_RUN_RECORDS + 1) * runs, target_end=_RUN_RECORDS * runs)
 
 
-def on_driver(offset_map: OffsetMap) -> int:
+def on_driver(offset_map: OffsetMap) -> dict[str, Any]:
     """Pin a partition of this map, write and read its request, cut it, ship every slice, and judge what is expected.
-    Returns how many segments there are."""
+    Returns how many segments there are, and megabytes of the request and of all slices."""
     ends = [PartitionEnds(start=0, end=end) for end in (offset_map.source_end, offset_map.target_end)]
     pinned = PartitionRange.pinned(TopicPartition("t", 0), offset_map, source=ends[0], target=ends[1])
     asked = ValidationRequest(
         id="1", migration="scale", source="s", target="t", segment_records=_SEGMENT, ranges=(pinned,)
     )
-    (it,) = ValidationRequest.from_dict(json.loads(json.dumps(asked.as_dict()))).ranges
-    count = 0
+    written = json.dumps(asked.as_dict())
+    (it,) = ValidationRequest.from_dict(json.loads(written)).ranges
+    shipped = []
     for _, tile in tiles(it, _SEGMENT):
-        pickle.dumps(tile)
+        shipped.append(len(pickle.dumps(tile)))
         places_hash(tile.runs)
-        count += 1
     expected_records(it, _SEGMENT)
-    return count
+    return {
+        "segments": len(shipped),
+        "request_mb": round(len(written) / 1e6, 1),
+        "shipped_mb": round(sum(shipped) / 1e6, 1),
+    }
 
 
 def validation_runs(_plan: Path, runs: int) -> dict[str, Any]:
     """All of this in this process."""
     offset_map = map_of(min(runs, MOST_RUNS))
     before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
-    segments = on_driver(offset_map)
+    found = on_driver(offset_map)
     return {
         "runs": len(offset_map),
-        "segments": segments,
+        **found,
         "cpu_seconds": round(time.process_time() - began, 3),
         "grown_mb": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024,
     }
