@@ -122,7 +122,7 @@ def test_records_outside_of_every_segment_make_a_difference():
 
 def test_partition_that_could_not_be_read_is_inconclusive_whatever_was_read_of_it():
     it = _judge(_request(), RIGHT, RIGHT, failures={1: "the broker hung up"})
-    assert it.segments[1].source == it.segments[1].target == Digest(), "who knows of what"
+    assert it.segments[1].source == it.segments[1].target == Digest(), "what was read of it counts nowhere"
     assert (it.verdict, it.verdict.exit_code, it.source) == (INCONCLUSIVE, 3, None)
     assert "the broker hung up" in it.detail
 

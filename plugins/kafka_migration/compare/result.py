@@ -16,7 +16,7 @@ from kafka_migration.domain.types import TopicPartition
 
 #: So many topics of which the least was compared are kept in the journal.
 _LEAST_TOPICS = 20
-#: A partition's detail, where there is no more to say of it.
+#: The detail of a segment, or of a partition, where there is no more to say of it.
 NOTHING_BUT_EQUAL = "equal"
 
 
@@ -116,7 +116,7 @@ class SegmentResult:
             "the same records in other places": differ == (Difference.ORDER,),
             "as many records, but not the same": Difference.SUM in differ and Difference.COUNT not in differ,
         }
-        return ", ".join(part for part, is_so in parts.items() if is_so) or "equal"
+        return ", ".join(part for part, is_so in parts.items() if is_so) or NOTHING_BUT_EQUAL
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types only."""

@@ -130,7 +130,7 @@ def _misrouted(parts: Sequence[PartitionResult]) -> list[str]:
     return [name for name, _ in differ] if len(differ) > 1 and any(is_moved for _, is_moved in differ) else []
 
 
-def _sums(segments: Sequence[SegmentResult]) -> tuple[Digest, Digest]:
+def _sums(segments: Sequence[SegmentResult | SegmentOutcome | Kept]) -> tuple[Digest, Digest]:
     return sum_of(segment.source for segment in segments), sum_of(segment.target for segment in segments)
 
 
@@ -177,9 +177,8 @@ def _segment(
     kept: Kept | None,
 ) -> SegmentResult:
     """What was ``found`` and ``kept`` of a segment, where the map has ``mapped`` records; not judged yet."""
-    known: list[Kept | SegmentOutcome] = [one for one in found if not one.failure]
-    known += [kept] if kept else []
-    source, target = sum_of(one.source for one in known), sum_of(one.target for one in known)
+    read = [one for one in found if not one.failure]
+    source, target = _sums([kept, *read] if kept else read)
     return SegmentResult(
         segment=number,
         start=tile.source_start,

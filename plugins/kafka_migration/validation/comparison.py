@@ -105,7 +105,7 @@ class Comparison:
         report = DigestReport(id=request.id, outcomes=(), seconds=0.0)
         if request.ranges:
             report = _digest(request, self.run)
-            # Of what was read, whatever of it nobody has heard of meanwhile.
+            # The job's output has named them already, where somebody read it.
             self.segments.found(one for one in report.outcomes if not one.failure)
         self._seconds += report.seconds
         starts = {tp: ends.start for tp, ends in ctx.origin.ends([range_.tp for range_ in ranges]).items()}
